@@ -84,7 +84,7 @@ averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays be
 averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/centred_share = 1.0f \/ 64/centred_share = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
 peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
-peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, lane_is_at_goal\(node\)/node->step, false/
+peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->goal.is_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
@@ -143,7 +143,7 @@ peer/node/models/check.c @ sim_hostile_models @ a new peer takes what two that a
 peer/node/models/check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
 peer/node/models/check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = (.*) > most;/leaves_moments = \1 < 0 * most;/
 peer/node/models/check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > models_heard\(node\) .*/return false;/
-peer/node/models/take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->models->taking\.keeps\) return RC_OK;/return RC_OK;/
+peer/node/models/take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!taking->keeps\) return;/return;/
 replica/optimizer/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
 peer/download/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
 testnet/folder.c @ unit_testnet_folder @ a folder is two testnets' at a time @ s/rc = file_lock_folder\(path, lock, why\);/rc = RC_OK;/

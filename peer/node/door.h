@@ -5,13 +5,19 @@
 #ifndef GRAPEVINE_PEER_NODE_DOOR_H
 #define GRAPEVINE_PEER_NODE_DOOR_H
 
-#include "base/json.h"
+#include "base/fault.h"
 #include "base/peer_id.h"
 #include "gossip/door/score.h"
 #include "gossip/signed/hello.h"
 #include "gossip/wire/messages.h"
 
 struct node;
+
+/* What may be asked of us so often in a while. */
+struct ration {
+    uint64_t since_ns;
+    uint32_t used;
+};
 
 /* A peer with an open link. */
 struct neighbour {
@@ -26,17 +32,14 @@ struct neighbour {
     uint8_t line_step; /* of preference.h; 0: none yet */
     double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
     uint64_t linked_ns;
-    uint64_t progress_ns; /* when it was heard */
-    uint64_t first_step;  /* of the model, when it was first heard over this link */
-    uint64_t moved_ns;    /* when it was last heard at another step than before */
-    double rounds_per_s;  /* between its last two */
-    uint64_t outcomes_ns; /* questions about outcomes, and answers, since then */
-    uint32_t outcomes;
-    uint64_t sketch_minute_ns; /* sketches answered since then */
-    uint32_t sketches;
-    uint64_t asked_minute_ns; /* since then it asked for the model so often */
-    uint32_t asked;
-    uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
+    uint64_t progress_ns;   /* when it was heard */
+    uint64_t first_step;    /* of the model, when it was first heard over this link */
+    uint64_t moved_ns;      /* when it was last heard at another step than before */
+    double rounds_per_s;    /* between its last two */
+    struct ration outcomes; /* questions about outcomes, and answers */
+    struct ration sketches; /* asked for */
+    struct ration requests; /* for the model */
+    uint64_t avoid_ns;      /* until then its model is not wanted: a download just failed */
     uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
     uint64_t stray_bytes,
         stray_ns; /* DATA it was not allowed to send, and when the last of it came */
@@ -59,7 +62,7 @@ bool door_is_bootstrap(const struct node *node);
 
 /* node/door/links.c */
 /** NULL: there is no open link with it. */
-struct neighbour *door_neighbour(struct node *node, struct peer_id id);
+struct neighbour *door_neighbour(const struct node *node, struct peer_id id);
 /** Everyone to reckon with, linked or not, this peer included, sorted by id; the caller frees it.
  *  NULL: no memory. */
 struct peer_id *door_everyone(const struct node *node, size_t *count);
@@ -75,14 +78,10 @@ void door_tell_tried(const struct node *node, char *text, size_t cap);
 void door_score(struct node *node, struct peer_id peer, enum score_reason reason);
 /** What counts as one host of an address: see struct neighbour. */
 uint64_t door_place(const char *address);
-/** Of /status.json: what strangers cost, and who misbehaved how often. */
-struct json *door_admission_json(const struct node *node);
-void door_reload(struct node *node); /* SIGHUP */
-
-/* node/door/relay.c */
-void door_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
 
 /* node/door/credit.c */
+/** One more, of at most `most` in `while_ns`? */
+bool door_ration(struct ration *ration, uint64_t now_ns, uint64_t while_ns, uint32_t most);
 uint32_t door_chunk_credit(void *node, uint32_t out, uint32_t wanted);
 uint32_t door_bucket_credit(void *node, uint32_t out, uint32_t wanted);
 /** DATA came that nobody had allowed. */

@@ -74,6 +74,10 @@ struct node {
     bool has_lineage;
     uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
     uint64_t step, samples, own_steps;
+    uint64_t step_ns;    /* smoothed length of one step; 0: not known */
+    uint64_t once_steps; /* own_steps when the one average of one-shot was made, also before a
+                            restart; 0: it was not */
+    struct lane_goal goal;
 
     struct node_result result;
 };
@@ -81,7 +85,6 @@ struct node {
 uint64_t node_now(const struct node *node);
 /** After every event: do what is now possible. Also as a callback. */
 void node_continue(void *node);
-void node_on_signal(void *node, int signal);
 void node_fail(struct node *node, enum rc rc, const char *text);
 void node_leave(struct node *node, uint32_t goaway_reason);
 

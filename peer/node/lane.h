@@ -69,6 +69,13 @@ struct border_work {
     void (*done)(struct node *node, struct border_job *job);
 };
 
+/* Of the node; only the lane changes it. */
+struct lane_goal {
+    bool is_reached;
+    uint64_t steps;         /* UINT64_MAX: it is not one of steps; 0: not known yet */
+    uint64_t epoch_samples; /* of this peer's share when training began; 0: not yet */
+};
+
 /* node/lane */
 extern const struct border_work border_nothing_left, border_goal, border_steps; /* train.c */
 extern const struct border_work border_keep, border_rollback;                   /* keep.c */
@@ -94,11 +101,6 @@ void lane_stop(struct node *node);
 uint64_t lane_next_ns(const struct node *node);
 
 /* lane/train.c */
-bool lane_is_at_goal(const struct node *node);
-uint64_t lane_goal_steps(const struct node *node); /* 0: not known, or no such goal */
-/** Of this peer's share when training began; 0: not yet. */
-uint64_t lane_epoch_samples(const struct node *node);
-uint64_t lane_step_ns(const struct node *node); /* smoothed length of one step; 0: not known */
 /** Before anything else: this peer goes on from `checkpoint`. */
 MUST_USE enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint,
                              struct fault *why);
@@ -130,31 +132,28 @@ void lane_tick(struct node *node, uint64_t now_ns);
 void lane_keep(struct node *node);
 /** It is not sound, and is on its way back. */
 bool lane_is_broken(const struct node *node);
-/** There is another one, and no way back from it to the one before. */
-void lane_model_replaced(struct node *node);
+/** There is another one, and no way back from it to the one before. `has_before`: but that is on
+ *  disk. */
+void lane_model_replaced(struct node *node, bool has_before);
 /** How far the parameters moved over the last round, a norm; 0: not known. */
 double lane_moved(const struct node *node);
 
 /* lane/evaluate.c, lane/checkpoint.c */
-/** Of what there is at the end. */
-void lane_skip_final(struct node *node);
-void lane_skip_checkpoint(struct node *node);
+/** At the end there is no checkpoint, and no evaluation if so. */
+void lane_skip_last(struct node *node, bool skips_evaluation);
 /** The next one is due a whole period from now on. */
 void lane_put_off_checkpoint(struct node *node);
 /** As of now, without what rounds keep. */
 struct checkpoint lane_checkpoint(const struct node *node);
-MUST_USE enum rc lane_save(struct border_job *job); /* in the lane: job->checkpoint */
+void lane_save(struct border_job *job); /* in the lane: job->checkpoint */
 /** A model that was given up is on disk, and no checkpoint was made since. */
 bool lane_has_before(const struct node *node);
-void lane_set_before(struct node *node); /* now it is */
 
 /* lane/moments.c: the optimizer's buffers in rounds */
 /** How many of them travel behind the model. */
 size_t lane_moments_values(const struct node *node);
 /** The optimizer they are of; NULL: none travel. */
 const char *lane_moments_name(const struct node *node);
-/** In the lane: a round's difference was applied. */
-MUST_USE enum rc lane_moments_applied(struct node *node);
 
 /* lane/tracking.c: what of the model is in rounds, and gradient tracking */
 /** What a round exchanges: parameters and running statistics, and the tracker behind them. */

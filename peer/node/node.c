@@ -5,8 +5,6 @@
  */
 #include "peer/node/internal.h"
 
-#include <signal.h>
-
 uint64_t node_now(const struct node *node)
 {
     return node->env->ops->now_ns(node->env);
@@ -32,15 +30,14 @@ void node_fail(struct node *node, enum rc rc, const char *text)
     if (node->state >= NODE_LEAVING) return;
     node->result.rc = rc;
     fault_set(&node->result.why, rc, "%s", text);
-    lane_skip_checkpoint(node); /* what failed is not worth keeping; the previous one stays */
+    lane_skip_last(node, false); /* what failed is not worth keeping; the previous one stays */
     node_leave(node, GOAWAY_FAILED);
 }
 
 void node_stop(struct node *node, int signal)
 {
     if (node->state == NODE_LEAVING) {
-        lane_skip_checkpoint(node);
-        lane_skip_final(node);
+        lane_skip_last(node, true);
     }
     if (node->state < NODE_LEAVING) node->result.signal = signal;
     node_leave(node, GOAWAY_LEAVING);
@@ -58,7 +55,7 @@ static enum border_next end(struct node *node, struct border_job *job)
 {
     (void)job;
     node->state = NODE_ENDED;
-    node->result.is_goal_reached = lane_is_at_goal(node);
+    node->result.is_goal_reached = node->goal.is_reached;
     watch_report(node); /* the last line of the metrics */
     node_report(node, &node->result.report);
     node->events.on_ended(node->events.context, &node->result);
@@ -77,17 +74,6 @@ static const struct border_work *const works[] = {
     &border_reshard,      &border_checkpoint, &border_evaluate,    &border_final,
     &border_end,          &border_steps};
 
-void node_on_signal(void *context, int signal)
-{
-    struct node *node = context;
-
-    if (signal == SIGHUP && node->events.on_reload != NULL) {
-        door_reload(node);
-    } else {
-        node_stop(node, signal);
-    }
-}
-
 /* ---- what every event ends in ---- */
 
 static void send_outbox(struct node *node)
@@ -97,14 +83,6 @@ static void send_outbox(struct node *node)
                                node->outbox.entries[i].inner); /* closed links hear of it later */
     }
     outbox_clear(&node->outbox);
-}
-
-static void tick_all(struct node *node, uint64_t now_ns)
-{
-    door_tick(node, now_ns);
-    if (node->state < NODE_LEAVING) models_tick(node, now_ns);
-    rounds_tick(node);
-    lane_tick(node, now_ns);
 }
 
 /* Never in the past: what is overdue is taken up by the next event, and waking for it without end
@@ -133,8 +111,10 @@ void node_continue(void *context)
         node->is_listening_told = true;
         node->events.on_listening(node->events.context, node_address(node));
     }
-    door_relay_deliver(node);
-    tick_all(node, now_ns);
+    door_tick(node, now_ns);
+    if (node->state < NODE_LEAVING) models_tick(node, now_ns);
+    rounds_tick(node);
+    lane_tick(node, now_ns);
     door_dial_due(node, now_ns);
     models_donate_all(node);
     lane_border(node, works, ARRAY_COUNT(works));
@@ -157,6 +137,7 @@ static enum rc resume(struct node *node, struct fault *why)
     node->lineage = checkpoint->lineage;
     node->has_lineage = true;
     node->model_samples = checkpoint->model_samples;
+    node->once_steps = checkpoint->once_steps;
     return rounds_resume(node, checkpoint, why);
 }
 

@@ -8,6 +8,7 @@
 #include "gossip/wire/messages.h"
 #include "peer/files/checkpoint.h"
 #include "peer/node/lane.h"
+#include "peer/round/round.h"
 
 struct neighbour;
 struct node;
@@ -24,6 +25,8 @@ uint64_t rounds_next_ns(const struct node *node);
 void rounds_join(struct node *node);
 /** Training begins here, or goes on: the pace counts from this step on. */
 void rounds_begin_count(struct node *node);
+/** All zero where there are none. */
+struct round_stats rounds_stats(const struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool rounds_wait(const struct node *node);
 /** Steps to the next border at which a round may be due. UINT64_MAX: there is none. */
@@ -40,8 +43,6 @@ bool rounds_are_near(struct node *node, double ns);
 /** The step of the model at the last snapshot for a round, and steps since the last round. */
 uint64_t rounds_snapshot_step(const struct node *node);
 uint64_t rounds_staleness(const struct node *node);
-/** Of one-shot: own_steps when the one average was made; 0: it was not. */
-uint64_t rounds_once_steps(const struct node *node);
 /** What members are told of them. */
 void rounds_fill_progress(const struct node *node, struct message_progress *progress);
 /** Fewer peers than the first step is to be taken with. Says so once. */

@@ -3,7 +3,6 @@
 #include "peer/node/trust.h"
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/mem.h"
 
 enum { KNOWN_MAX = 512, OFFENCE = -50, DOUBLINGS_MAX = 8 };
@@ -48,13 +47,13 @@ void trust_destroy(struct trust *trust)
     mem_free(trust);
 }
 
-static const struct known *find(const struct trust *trust, struct peer_id peer)
+static struct known *find(const struct trust *trust, struct peer_id peer)
 {
     for (uint32_t i = 0; i < KNOWN_MAX; i++) {
         const struct known *known = &trust->known[i];
 
         if (!known->is_used) break; /* none after it is */
-        if (peer_id_is_equal(known->peer, peer)) return known;
+        if (peer_id_is_equal(known->peer, peer)) return (struct known *)known;
     }
     return NULL;
 }
@@ -71,9 +70,9 @@ static bool gives_way(const struct known *known, const struct known *to)
 static struct known *find_or_add(struct trust *trust, struct peer_id peer)
 {
     struct known *least = &trust->known[0];
-    const struct known *found = find(trust, peer);
+    struct known *found = find(trust, peer);
 
-    if (found != NULL) return &trust->known[found - trust->known];
+    if (found != NULL) return found;
     for (uint32_t i = 1; i < KNOWN_MAX; i++) {
         if (gives_way(&trust->known[i], least)) least = &trust->known[i];
     }
@@ -173,9 +172,9 @@ void trust_end_pauses(struct trust *trust, uint64_t first_ns, uint64_t now_ns)
 
 void trust_near_again(struct trust *trust, struct peer_id peer)
 {
-    const struct known *found = find(trust, peer);
+    struct known *known = find(trust, peer);
 
-    if (found != NULL) trust->known[found - trust->known].far_ns = 0;
+    if (known != NULL) known->far_ns = 0;
 }
 
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns)

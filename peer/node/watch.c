@@ -30,18 +30,17 @@ static const char *state_word(const struct node *node)
 void node_report(const struct node *node, struct node_report *report)
 {
     struct links_counts counts;
-    struct round_stats stats = {0};
-    uint64_t epoch = lane_epoch_samples(node);
+    const struct round_stats stats = rounds_stats(node);
+    uint64_t epoch = node->goal.epoch_samples;
 
     links_counts(node->links, &counts);
-    if (node->round != NULL) round_stats(node->round, &stats);
     *report = (struct node_report){
         .t_s = (double)(node_now(node) - node->begun_ns) / 1e9,
         .state = state_word(node),
         .waits_for = rounds_wait_for_more(node),
         .step = node->step,
         .own_steps = node->own_steps,
-        .goal_steps = lane_goal_steps(node),
+        .goal_steps = node->goal.steps == UINT64_MAX ? 0 : node->goal.steps,
         .samples = node->samples,
         /* rounds of pairs and pushes have no common number: so many were ours */
         .round = stats.counts.next_round > 0 ? stats.counts.next_round : stats.counts.rounds_ok,
@@ -112,9 +111,8 @@ void watch_report(struct node *node)
 static void set_schedules(const struct node *node, struct json *json)
 {
     struct json *schedules = json_object_create();
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
-    round_stats(node->round, &stats);
     for (int i = 0; i < SCHEDULE_COUNT; i++) {
         json_set_count(schedules, schedule_name((enum schedule)i), stats.counts.scheduled[i]);
     }
@@ -166,35 +164,53 @@ static struct json *members_json(const struct node *node, size_t members_max)
 }
 
 /* What the links of this peer have moved and refused. */
-static void set_links(const struct node *node, struct json *json)
+static void set_links(const struct links_counts *counts, const struct links *links,
+                      struct json *json)
 {
-    struct links_counts counts;
     bool is_least, is_known;
     uint64_t rate = 0;
 
-    links_counts(node->links, &counts);
-    is_known = links_rate(node->links, &rate, &is_least) && !is_least;
+    is_known = links_rate(links, &rate, &is_least) && !is_least;
     json_set_real(json, "rate", or_nan(is_known, (double)rate));
-    json_set_count(json, "bytes_sent", counts.bytes_sent);
-    json_set_count(json, "bytes_received", counts.bytes_received);
-    json_set_count(json, "handshakes_refused", counts.handshakes_refused);
-    json_set_count(json, "frames_refused", counts.frames_refused);
-    json_set_count(json, "handshakes_replayed", counts.gate.replayed);
+    json_set_count(json, "bytes_sent", counts->bytes_sent);
+    json_set_count(json, "bytes_received", counts->bytes_received);
+    json_set_count(json, "handshakes_refused", counts->handshakes_refused);
+    json_set_count(json, "frames_refused", counts->frames_refused);
+    json_set_count(json, "handshakes_replayed", counts->gate.replayed);
 }
 
-/* What others did to us, by reason, and how often one lost its link for it. */
-static void set_offences(const struct node *node, struct json *json)
+/* What strangers cost, and what others did to us, by reason, and how often one lost its link for
+ * it. */
+static void set_admission(const struct node *node, const struct links_counts *counts,
+                          struct json *json)
 {
+    struct json *admission = json_object_create(), *scores = json_object_create();
     struct json *offences = json_object_create();
-    uint64_t counts[SCORE_REASONS], bans;
+    uint64_t totals[SCORE_REASONS], bans;
 
-    trust_totals(node->trust, counts, &bans);
-    for (unsigned reason = 0; reason < SCORE_REASONS; reason++) {
-        if (reason == SCORE_COMMITTED) continue;
-        json_set_count(offences, score_reason_name((enum score_reason)reason), counts[reason]);
+    trust_totals(node->trust, totals, &bans);
+    for (unsigned i = 0; i < SCORE_REASONS; i++) {
+        const char *reason = score_reason_name((enum score_reason)i);
+
+        json_set_count(scores, reason, totals[i]);
+        if (i != SCORE_COMMITTED) json_set_count(offences, reason, totals[i]);
     }
     json_set_count(offences, "bans", bans);
     json_set(json, "offences", offences);
+    json_set_count(admission, "strangers", counts->gate.waiting);
+    json_set_count(admission, "strangers_most", counts->gate.waiting_max);
+    json_set_count(admission, "strangers_seen", counts->gate.entered);
+    json_set_count(admission, "evicted", counts->gate.evicted);
+    json_set_count(admission, "handshakes", counts->gate.answering);
+    json_set_count(admission, "answered", counts->gate.answered);
+    json_set_count(admission, "proved", counts->gate.proved);
+    json_set_count(admission, "replayed", counts->gate.replayed + counts->replays);
+    json_set_count(admission, "rationed", counts->gate.spent_prefix + counts->gate.spent_all);
+    json_set_count(admission, "refused", counts->handshakes_refused);
+    json_set_count(admission, "bad_frames", counts->frames_refused);
+    json_set_count(admission, "bans", bans);
+    json_set(admission, "scores", scores);
+    json_set(json, "admission", admission);
 }
 
 char *node_status_text(const struct node *node, size_t bytes_max)
@@ -218,6 +234,7 @@ struct json *node_status(const struct node *node, size_t members_max)
 {
     struct json *json = json_object_create();
     struct json *neighbours = json_array_create();
+    struct links_counts counts;
     struct node_report report;
     char id[PEER_ID_TEXT], digest[DIGEST_TEXT];
 
@@ -258,10 +275,10 @@ struct json *node_status(const struct node *node, size_t members_max)
         json_set_count(json, "shares_lost", report.shares_lost);
     }
     if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);
-    set_links(node, json);
-    set_offences(node, json);
+    links_counts(node->links, &counts);
+    set_links(&counts, node->links, json);
+    set_admission(node, &counts, json);
     json_set_count(json, "members_count", membership_count(node->membership));
-    json_set(json, "admission", door_admission_json(node));
     json_set(json, "members", members_json(node, members_max));
     return json;
 }

@@ -56,7 +56,7 @@ static struct stage *stage_create(const struct row *row)
 
 static void stage_destroy(struct stage *stage)
 {
-    pace_destroy(&stage->rounds.pace);
+    pace_destroy(&stage->rounds);
     mem_free(stage);
 }
 
@@ -66,9 +66,9 @@ static void methods_have_the_pace_of_their_exchange(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         struct stage *stage = stage_create(&rows[i]);
-        const struct pace *pace = &stage->rounds.pace;
+        const struct rounds *pace = &stage->rounds;
 
-        assert_int_equal(pace_create(&stage->rounds.pace, &stage->strategy), RC_OK);
+        assert_int_equal(pace_create(&stage->rounds, &stage->strategy), RC_OK);
         assert_ptr_equal(pace->inner, rows[i].inner);
         assert_ptr_equal(pace->outer, rows[i].outer);
         assert_true(pace->inner->due != NULL && pace->inner->begin != NULL);
@@ -88,7 +88,7 @@ static void memory_that_is_short_is_told(void **state)
         struct stage *stage = stage_create(&rows[0]);
 
         mem_fail_after(n);
-        assert_int_equal(pace_create(&stage->rounds.pace, &stage->strategy), RC_NOMEM);
+        assert_int_equal(pace_create(&stage->rounds, &stage->strategy), RC_NOMEM);
         mem_fail_after(UINT64_MAX);
         stage_destroy(stage);
     }
@@ -110,7 +110,7 @@ static void rounds_are_due_when_a_period_is_over(void **state)
             mem_free(stage);
             continue;
         }
-        assert_int_equal(pace_create(&stage->rounds.pace, &stage->strategy), RC_OK);
+        assert_int_equal(pace_create(&stage->rounds, &stage->strategy), RC_OK);
         every = strategy_every(&stage->strategy, 0);
         the_time_ns = 100 * NS_PER_S;
         pace_begin_period(node);
@@ -118,17 +118,17 @@ static void rounds_are_due_when_a_period_is_over(void **state)
         if (every > 0) {
             assert_int_equal(pace_steps_left(node), every);
             node->step += every - 1;
-            assert_false(stage->rounds.pace.outer->due(node));
+            assert_false(stage->rounds.outer->due(node));
             assert_int_equal(pace_steps_left(node), 1);
             node->step++;
             assert_int_equal(pace_count(node), 1);
         } else {
             assert_int_equal(pace_steps_left(node), UINT64_MAX);
             node->step += 1000;
-            assert_false(stage->rounds.pace.outer->due(node));
+            assert_false(stage->rounds.outer->due(node));
         }
         the_time_ns += stage->strategy.every_ns;
-        assert_int_equal(stage->rounds.pace.outer->due(node), pace_has_periods(node));
+        assert_int_equal(stage->rounds.outer->due(node), pace_has_periods(node));
         stage_destroy(stage);
     }
 }

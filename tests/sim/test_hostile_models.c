@@ -152,8 +152,7 @@ static void silence(struct cluster *cluster, uint32_t peer)
     struct node *node = cluster_node(cluster, peer);
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        node->neighbours[i].sketches = UINT32_MAX;
-        node->neighbours[i].sketch_minute_ns = node_now(node);
+        node->neighbours[i].sketches = (struct ration){node_now(node), UINT32_MAX};
     }
 }
 

@@ -8,6 +8,8 @@
 #include "gossip/door/gate.h"
 #include "gossip/wire/address.h"
 
+#include <signal.h>
+
 enum rc door_on_entry(void *context, struct peer_id peer, const struct hello *hello,
                       const char *address, bool is_dialled, struct fault *why)
 {
@@ -54,33 +56,6 @@ void door_on_violation(void *context, struct peer_id peer)
     trust_note(node->trust, peer, SCORE_BROKE, node_now(node));
 }
 
-struct json *door_admission_json(const struct node *node)
-{
-    struct json *json = json_object_create(), *faults = json_object_create();
-    struct links_counts counts;
-    uint64_t totals[SCORE_REASONS], bans;
-
-    links_counts(node->links, &counts);
-    trust_totals(node->trust, totals, &bans);
-    json_set_count(json, "strangers", counts.gate.waiting);
-    json_set_count(json, "strangers_most", counts.gate.waiting_max);
-    json_set_count(json, "strangers_seen", counts.gate.entered);
-    json_set_count(json, "evicted", counts.gate.evicted);
-    json_set_count(json, "handshakes", counts.gate.answering);
-    json_set_count(json, "answered", counts.gate.answered);
-    json_set_count(json, "proved", counts.gate.proved);
-    json_set_count(json, "replayed", counts.gate.replayed + counts.replays);
-    json_set_count(json, "rationed", counts.gate.spent_prefix + counts.gate.spent_all);
-    json_set_count(json, "refused", counts.handshakes_refused);
-    json_set_count(json, "bad_frames", counts.frames_refused);
-    json_set_count(json, "bans", bans);
-    for (int i = 0; i < SCORE_REASONS; i++) {
-        json_set_count(faults, score_reason_name((enum score_reason)i), totals[i]);
-    }
-    json_set(json, "scores", faults);
-    return json;
-}
-
 bool door_is_known(void *context, const char *address)
 {
     return membership_knows_host(((struct node *)context)->membership, address);
@@ -92,9 +67,14 @@ static void judge(struct node *node, uint64_t now_ns)
     links_judge(node->links);
 }
 
-void door_reload(struct node *node)
+void door_on_signal(void *context, int signal)
 {
-    CHECK(node->events.on_reload != NULL);
+    struct node *node = context;
+
+    if (signal != SIGHUP || node->events.on_reload == NULL) {
+        node_stop(node, signal);
+        return;
+    }
     node->events.on_reload(node->events.context);
     judge(node, node_now(node));
     node_continue(node);

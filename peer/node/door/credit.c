@@ -18,8 +18,10 @@
 
 static uint32_t credit_of(const struct node *node, uint64_t unit, uint32_t out, uint32_t wanted)
 {
-    struct credit_use all = credit_sum(round_credit_use(node->round), models_credit_use(node));
+    struct credit_use all;
 
+    if (node->round == NULL) return wanted; /* it is being made, or a download is all there is */
+    all = credit_sum(round_credit_use(node->round), models_credit_use(node));
     return (uint32_t)(credit_room(SHARED_BYTES, all, out * unit, wanted * unit, unit) / unit);
 }
 
@@ -27,7 +29,6 @@ uint32_t door_chunk_credit(void *context, uint32_t out, uint32_t wanted)
 {
     const struct node *node = context;
 
-    if (node->round == NULL) return wanted; /* it is being made */
     return credit_of(node, node->options.strategy->codec->encoded_bytes(CHUNK_VALUES), out, wanted);
 }
 
@@ -35,8 +36,13 @@ uint32_t door_bucket_credit(void *context, uint32_t out, uint32_t wanted)
 {
     const struct node *node = context;
 
-    if (node->round == NULL) return wanted; /* a download is all there is */
     return credit_of(node, CHUNK_VALUES * sizeof(float), out, wanted);
+}
+
+bool door_ration(struct ration *ration, uint64_t now_ns, uint64_t while_ns, uint32_t most)
+{
+    if (now_ns - ration->since_ns >= while_ns) *ration = (struct ration){.since_ns = now_ns};
+    return ration->used < most && ++ration->used > 0;
 }
 
 void door_stray(struct node *node, struct peer_id from, size_t count)
@@ -62,11 +68,10 @@ void door_stray(struct node *node, struct peer_id from, size_t count)
 static bool is_late_no_more(struct node *node, struct peer_id from, size_t count)
 {
     struct neighbour *neighbour = door_neighbour(node, from);
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
     uint64_t after;
 
     if (neighbour == NULL) return false;
-    round_stats(node->round, &stats);
     after = stats.counts.rounds_ok + stats.counts.rounds_aborted;
     if (neighbour->late_after != after) neighbour->late_bytes = 0;
     neighbour->late_after = after;

@@ -4,8 +4,6 @@
  */
 #include "peer/node/door/internal.h"
 
-#include <stdio.h>
-
 enum rc door_listen(struct node *node, struct fault *why)
 {
     struct door *door = node->door = mem_alloc(sizeof *door);
@@ -15,12 +13,6 @@ enum rc door_listen(struct node *node, struct fault *why)
     }
     return node->env->ops->listen(node->env, node->options.listen, door->address,
                                   sizeof door->address, why);
-}
-
-/* Two planes for rounds, as many for a download, and some slack for small planes. */
-static size_t bulk_records_max(const struct node *node)
-{
-    return 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
 }
 
 static void fill_hello(const struct node *node, struct hello *hello)
@@ -46,13 +38,15 @@ static void fill_hello(const struct node *node, struct hello *hello)
 enum rc door_create(struct node *node)
 {
     struct links_events events = door_links_events(node);
+    /* Two planes for rounds, as many for a download, and some slack for small planes. */
+    const size_t records = 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
     struct links_options options = {.env = node->door->env,
                                     .identity = node->options.identity,
                                     .swarm = node->options.swarm,
                                     .log = node->options.log,
                                     .quick_bytes = node->options.quick_bytes,
                                     .is_clear = node->options.is_clear,
-                                    .bulk_records_max = bulk_records_max(node),
+                                    .bulk_records_max = records,
                                     .verified = node->options.verified};
 
     fill_hello(node, &options.hello);
@@ -92,8 +86,7 @@ enum rc door_membership_create(struct node *node)
     node->membership = membership_create(&options);
     if (node->membership == NULL) return RC_NOMEM;
     for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
-        snprintf(node->door->bootstrap[i].address, sizeof node->door->bootstrap[i].address, "%s",
-                 node->options.bootstrap[i]);
+        node->door->bootstrap[i].address = node->options.bootstrap[i];
         node->door->bootstrap_count++;
         membership_add_bootstrap(node->membership, node->door->bootstrap[i].address);
     }
@@ -103,20 +96,25 @@ enum rc door_membership_create(struct node *node)
     return RC_OK;
 }
 
+/* Addresses of --bootstrap that led back to this peer. */
+static uint32_t count_own(const struct node *node)
+{
+    uint32_t own = 0;
+
+    for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
+        own += node->door->bootstrap[i].is_self;
+    }
+    return own;
+}
+
 bool door_has_no_bootstrap(const struct node *node)
 {
-    for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
-        if (!node->door->bootstrap[i].is_self) return false;
-    }
-    return true;
+    return count_own(node) == node->door->bootstrap_count;
 }
 
 bool door_is_bootstrap(const struct node *node)
 {
-    for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
-        if (node->door->bootstrap[i].is_self) return true;
-    }
-    return node->door->bootstrap_count == 0;
+    return count_own(node) > 0 || node->door->bootstrap_count == 0;
 }
 
 /* ---- time ---- */
@@ -125,6 +123,7 @@ void door_tick(struct node *node, uint64_t now_ns)
 {
     struct peer_id silent;
 
+    door_relay_deliver(node);
     links_tick(node->links, now_ns);
     door_admission_tick(node, now_ns);
     membership_tick(node->membership, now_ns, &node->outbox);

@@ -6,7 +6,7 @@
 #include "peer/node/internal.h"
 
 struct bootstrap_try {
-    char address[ADDRESS_BYTES_MAX];
+    const char *address;
     bool is_self; /* it led back to this peer */
     uint32_t failures;
     enum rc rc;
@@ -47,6 +47,7 @@ enum rc door_on_entry(void *node, struct peer_id peer, const struct hello *hello
                       const char *address, bool is_dialled, struct fault *why);
 void door_on_violation(void *node, struct peer_id peer);
 bool door_is_known(void *node, const char *address);
+void door_on_signal(void *node, int signal); /* of the process */
 void door_admission_tick(struct node *node, uint64_t now_ns);
 
 /* credit.c */
@@ -62,6 +63,7 @@ void door_relay_on_data(struct node *node, struct peer_id from, const struct inn
                         const uint8_t *body, size_t count);
 /** Also when the link was replaced. */
 void door_relay_on_closed(struct node *node, struct peer_id peer);
+void door_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
 void door_relay_tick(struct node *node, uint64_t now_ns);
 uint64_t door_relay_next_ns(const struct node *node);
 

@@ -8,13 +8,15 @@
 
 #include <stdio.h>
 
-struct neighbour *door_neighbour(struct node *node, struct peer_id id)
+struct neighbour *door_neighbour(const struct node *node, struct peer_id id)
 {
     uint32_t key = load_le32(id.bytes);
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         if (node->neighbour_keys[i] != key) continue;
-        if (peer_id_is_equal(node->neighbours[i].id, id)) return &node->neighbours[i];
+        if (peer_id_is_equal(node->neighbours[i].id, id)) {
+            return (struct neighbour *)&node->neighbours[i]; /* whose node may change it */
+        }
     }
     return NULL;
 }
@@ -362,5 +364,5 @@ struct env_events door_env_events(struct node *node)
                                .on_drain = on_env_drain,
                                .on_lost = on_env_lost,
                                .on_wake = node_continue,
-                               .on_signal = node_on_signal};
+                               .on_signal = door_on_signal};
 }

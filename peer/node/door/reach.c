@@ -41,17 +41,13 @@ enum rc door_reach_create(struct node *node)
     return node->door->reach == NULL ? RC_NOMEM : RC_OK;
 }
 
-static uint16_t port_of(const char *address)
+uint16_t door_reach_port(const struct node *node)
 {
-    const char *colon = strrchr(address, ':');
+    const char *told = node->options.advertise;
+    const char *colon = strrchr(told != NULL ? told : node->door->address, ':');
     unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
 
     return port <= UINT16_MAX ? (uint16_t)port : 0;
-}
-
-uint16_t door_reach_port(const struct node *node)
-{
-    return port_of(node->options.advertise != NULL ? node->options.advertise : node->door->address);
 }
 
 void door_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,

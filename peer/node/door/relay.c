@@ -385,19 +385,17 @@ void door_relay_tick(struct node *node, uint64_t now_ns)
 
 uint64_t door_relay_next_ns(const struct node *node)
 {
-    uint64_t next_ns = relay_env_next_ns(node->door->relay->env);
-    uint64_t serving_ns = relay_next_ns(node->door->relay->serving);
+    const struct door_relay *relay = node->door->relay;
+    uint64_t next_ns = node_earlier(relay_env_next_ns(relay->env), relay_next_ns(relay->serving));
 
-    if (serving_ns < next_ns) next_ns = serving_ns;
-    return node->door->relay->look_ns < next_ns ? node->door->relay->look_ns : next_ns;
+    return node_earlier(next_ns, relay->look_ns);
 }
 
 bool node_is_relayed(const struct node *node, struct peer_id peer)
 {
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        if (peer_id_is_equal(node->neighbours[i].id, peer)) return node->neighbours[i].is_relayed;
-    }
-    return false;
+    const struct neighbour *neighbour = door_neighbour(node, peer);
+
+    return neighbour != NULL && neighbour->is_relayed;
 }
 
 void node_relay_view(const struct node *node, struct relay_view *view)

@@ -39,13 +39,6 @@ static enum border_next prepare(struct node *node, const struct border_work *wor
     return work->prepare == NULL ? BORDER_SUBMIT : work->prepare(node, job);
 }
 
-static void submit(struct node *node)
-{
-    node->lane->is_busy = true;
-    rounds_busy_begin(node, node->lane->job.work->kind);
-    node->env->ops->submit(node->env, LANE_TRAINING, &node->lane->job.job);
-}
-
 /* False: there is nothing to be done before something else happens. */
 static bool choose(struct node *node, const struct border_work *const *works, size_t count)
 {
@@ -57,7 +50,10 @@ static bool choose(struct node *node, const struct border_work *const *works, si
         if ((works[i]->states & 1u << state) == 0 || !works[i]->when(node)) continue;
         next = prepare(node, works[i]);
         if (next == BORDER_ON && node->state == state) continue;
-        if (next == BORDER_SUBMIT) submit(node);
+        if (next != BORDER_SUBMIT) return true;
+        node->lane->is_busy = true;
+        rounds_busy_begin(node, works[i]->kind);
+        node->env->ops->submit(node->env, LANE_TRAINING, &node->lane->job.job);
         return true;
     }
     return false;
@@ -102,6 +98,7 @@ enum rc lane_create(struct node *node, struct learner *learner)
     node->lane = mem_alloc(sizeof *node->lane);
     if (node->lane == NULL) return RC_NOMEM;
     node->lane->learner = learner;
+    node->lane->rate_factor = node->lane->weight_factor = 1;
     node->schema = learner->ops->schema(learner);
     node->values = node->schema->values[SECTION_PARAMETERS];
     node->mixed = lane_mixed_values(node);

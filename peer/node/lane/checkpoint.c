@@ -26,19 +26,15 @@ void lane_put_off_checkpoint(struct node *node)
     node->lane->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
 }
 
-void lane_skip_checkpoint(struct node *node)
+void lane_skip_last(struct node *node, bool skips_evaluation)
 {
     node->lane->has_last_checkpoint = true;
+    if (skips_evaluation) node->lane->has_final = true;
 }
 
 bool lane_has_before(const struct node *node)
 {
     return node->lane->has_before;
-}
-
-void lane_set_before(struct node *node)
-{
-    node->lane->has_before = true;
 }
 
 static bool is_due(struct node *node)
@@ -53,7 +49,7 @@ struct checkpoint lane_checkpoint(const struct node *node)
     return (struct checkpoint){.lineage = node->lineage,
                                .model_samples = node->model_samples,
                                .own_steps = node->own_steps,
-                               .once_steps = rounds_once_steps(node)};
+                               .once_steps = node->once_steps};
 }
 
 static enum border_next prepare(struct node *node, struct border_job *job)
@@ -63,51 +59,45 @@ static enum border_next prepare(struct node *node, struct border_job *job)
     return BORDER_SUBMIT;
 }
 
-enum rc lane_save(struct border_job *job)
+void lane_save(struct border_job *job)
 {
     struct node *node = job->node;
 
-    return checkpoint_save(node->env, node->lane->learner, &job->checkpoint, node->options.model,
-                           node->options.model_context, &job->why);
-}
-
-static void run(struct border_job *job)
-{
-    job->rc = lane_save(job);
+    job->rc = checkpoint_save(node->env, node->lane->learner, &job->checkpoint, node->options.model,
+                              node->options.model_context, &job->why);
 }
 
 static void done(struct node *node, struct border_job *job)
 {
     bool is_last = node->state == NODE_LEAVING;
+    struct lane_state *lane = node->lane;
 
     crash_point(CRASH_CHECKPOINT_DONE);
     checkpoint_deinit(&job->checkpoint);
     if (node->round != NULL) round_hold(node->round, false);
     if (job->rc == RC_OK) {
         tell_success(node);
-        node->lane->checkpoint_failures = 0;
-        node->lane->has_before = false;
+        lane->checkpoint_failures = 0;
+        lane->has_before = false;
         lane_put_off_checkpoint(node);
-    } else if (is_last && node->lane->is_goal_reached && job->rc != RC_NONFINITE) {
+    } else if (is_last && node->goal.is_reached && job->rc != RC_NONFINITE) {
         node->result.rc = job->rc; /* a goal whose model is lost is none */
         fault_set(&node->result.why, job->rc,
                   "the last checkpoint failed: %s; make room and start again", job->why.text);
     } else {
-        uint64_t doubling =
-            node->lane->checkpoint_failures < 4 ? node->lane->checkpoint_failures : 4;
+        uint32_t doubling = lane->checkpoint_failures < 4 ? lane->checkpoint_failures : 4;
 
-        node->lane->checkpoint_failures++;
-        node->lane->checkpoint_due_ns =
-            node_now(node) + (node->options.checkpoint_every_ns << doubling);
+        lane->checkpoint_failures++;
+        lane->checkpoint_due_ns = node_now(node) + (node->options.checkpoint_every_ns << doubling);
         tell_failure(node, job);
     }
-    if (job->rc == RC_NONFINITE) node->lane->wants_rollback = true;
-    if (is_last) node->lane->has_last_checkpoint = true;
+    if (job->rc == RC_NONFINITE) lane->wants_rollback = true;
+    if (is_last) lane->has_last_checkpoint = true;
 }
 
 const struct border_work border_checkpoint = {.states = BORDER_TRAINING | BORDER_LEAVING,
                                               .kind = BORDER_CHECKPOINT,
                                               .when = is_due,
                                               .prepare = prepare,
-                                              .run = run,
+                                              .run = lane_save,
                                               .done = done};

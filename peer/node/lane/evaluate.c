@@ -7,7 +7,7 @@
 static bool evaluates(const struct node *node)
 {
     return node->options.evaluate_samples > 0 && node->state == NODE_TRAINING &&
-           !node->lane->is_goal_reached;
+           !node->goal.is_reached;
 }
 
 static bool is_report_due(struct node *node)
@@ -27,12 +27,12 @@ static enum border_next prepare(struct node *node, struct border_job *job)
     return BORDER_SUBMIT;
 }
 
-static void run_some(struct border_job *job)
+static void run(struct border_job *job)
 {
-    struct node *node = job->node;
+    struct learner *learner = job->node->lane->learner;
+    uint64_t samples = job->work == &border_final ? 0 : job->node->options.evaluate_samples;
 
-    job->rc = node->lane->learner->ops->evaluate(node->lane->learner,
-                                                 node->options.evaluate_samples, &job->evaluation);
+    job->rc = learner->ops->evaluate(learner, samples, &job->evaluation); /* 0: on all */
 }
 
 static void evaluated(struct node *node, struct border_job *job)
@@ -46,7 +46,7 @@ static void evaluated(struct node *node, struct border_job *job)
         node->watch.accuracy = job->evaluation.accuracy;
         if ((goal->target_loss > 0 && job->evaluation.loss <= goal->target_loss) ||
             (goal->target_accuracy > 0 && job->evaluation.accuracy >= goal->target_accuracy)) {
-            node->lane->is_goal_reached = true;
+            node->goal.is_reached = true;
         }
     }
     watch_report(node);
@@ -66,20 +66,14 @@ const struct border_work border_evaluate = {.states = BORDER_ALIVE,
                                             .kind = BORDER_EVALUATION,
                                             .when = is_report_due,
                                             .prepare = prepare,
-                                            .run = run_some,
+                                            .run = run,
                                             .done = evaluated};
 
 /* Who was told to stop, perhaps while it waited for its last round, stops. */
 static bool wants_final(struct node *node)
 {
-    return node->lane->is_goal_reached && node->options.evaluates_at_end &&
-           node->result.signal == 0 && !node->lane->has_final && !rounds_are_settling(node);
-}
-
-static void run_all(struct border_job *job)
-{
-    job->rc =
-        job->node->lane->learner->ops->evaluate(job->node->lane->learner, 0, &job->evaluation);
+    return node->goal.is_reached && node->options.evaluates_at_end && node->result.signal == 0 &&
+           !node->lane->has_final && !rounds_are_settling(node);
 }
 
 static void finished(struct node *node, struct border_job *job)
@@ -90,10 +84,5 @@ static void finished(struct node *node, struct border_job *job)
     node->watch.accuracy = job->evaluation.accuracy;
 }
 
-void lane_skip_final(struct node *node)
-{
-    node->lane->has_final = true;
-}
-
 const struct border_work border_final = {
-    .states = BORDER_LEAVING, .when = wants_final, .run = run_all, .done = finished};
+    .states = BORDER_LEAVING, .when = wants_final, .run = run, .done = finished};

@@ -36,12 +36,8 @@ struct lane_state {
 
     /* train.c, rate.c */
     uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */
-    uint64_t step_ns;       /* smoothed length of one step */
-    bool is_goal_reached;
-    uint64_t goal_steps;    /* UINT64_MAX: there are none; 0: not resolved yet */
-    uint64_t epoch_samples; /* of the share when it was */
     struct lane_left left;
-    double rate_factor, weight_factor; /* of the learning rate; 0: not set yet */
+    double rate_factor, weight_factor; /* of the learning rate */
 
     /* share.c */
     bool has_share;

@@ -37,26 +37,26 @@ static void run_rollback(struct border_job *job)
 static void run_keep(struct border_job *job)
 {
     struct node *node = job->node;
+    struct lane_state *lane = node->lane;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
-    if (node->lane->snapshot != NULL) {
-        job->rc = node->lane->learner->ops->keep(node->lane->learner); /* the learner has it */
+    if (lane->snapshot != NULL) {
+        job->rc = lane->learner->ops->keep(lane->learner); /* the learner has it */
         return;
     }
     /* The good plane stays until the new one is known to be one. */
-    if (node->lane->spare == NULL)
-        node->lane->spare = mem_aligned((node->values + buffers) * sizeof(float));
+    if (lane->spare == NULL) lane->spare = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
-    if (node->lane->spare == NULL) return;
-    job->rc = lane_export(node, SECTION_PARAMETERS, node->lane->spare);
+    if (lane->spare == NULL) return;
+    job->rc = lane_export(node, SECTION_PARAMETERS, lane->spare);
     if (job->rc == RC_OK && buffers > 0) {
-        job->rc = lane_export(node, SECTION_BUFFERS, node->lane->spare + node->values);
+        job->rc = lane_export(node, SECTION_BUFFERS, lane->spare + node->values);
     }
-    if (job->rc == RC_OK && !floats_are_finite(node->lane->spare, node->values + buffers)) {
+    if (job->rc == RC_OK && !floats_are_finite(lane->spare, node->values + buffers)) {
         job->rc = RC_NONFINITE;
     }
-    if (job->rc == RC_OK && node->lane->has_kept) {
-        job->moved = sqrt(norm_squared_apart(node->lane->spare, node->lane->kept, node->values));
+    if (job->rc == RC_OK && lane->has_kept) {
+        job->moved = sqrt(norm_squared_apart(lane->spare, lane->kept, node->values));
     }
 }
 
@@ -72,8 +72,9 @@ bool lane_is_broken(const struct node *node)
     return node->lane->wants_rollback;
 }
 
-void lane_model_replaced(struct node *node)
+void lane_model_replaced(struct node *node, bool has_before)
 {
+    if (has_before) node->lane->has_before = true;
     node->lane->has_kept = false;
     node->lane->rollbacks = 0;
     node->lane->wants_keep = true;

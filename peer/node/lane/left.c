@@ -27,7 +27,7 @@ static uint64_t wall_ns(const struct node *node)
 {
     const struct lane_left *left = &node->lane->left;
 
-    return left->wall_ns > 0 ? left->wall_ns : node->lane->step_ns;
+    return left->wall_ns > 0 ? left->wall_ns : node->step_ns;
 }
 
 uint32_t lane_left_ms(const struct node *node)
@@ -35,9 +35,9 @@ uint32_t lane_left_ms(const struct node *node)
     const struct node_goal *goal = &node->options.goal;
     double left_ns = HUGE_VAL, time_ns;
 
-    if (node->lane->is_goal_reached || node->state != NODE_TRAINING) return 0;
-    if (lane_goal_steps(node) > 0 && wall_ns(node) > 0) {
-        left_ns = (double)(node->lane->goal_steps - node->own_steps) * (double)wall_ns(node);
+    if (node->goal.is_reached || node->state != NODE_TRAINING) return 0;
+    if (node->goal.steps > 0 && node->goal.steps != UINT64_MAX && wall_ns(node) > 0) {
+        left_ns = (double)(node->goal.steps - node->own_steps) * (double)wall_ns(node);
     }
     if (goal->time_ns > 0) {
         time_ns = (double)goal->time_ns - (double)(node_now(node) - node->begun_ns);

@@ -35,9 +35,3 @@ MUST_USE enum rc lane_moments_begin_anew(struct node *node)
     mem_free(zero);
     return rc;
 }
-
-MUST_USE enum rc lane_moments_applied(struct node *node)
-{
-    if (node->options.strategy->moments != MOMENTS_RESET) return RC_OK;
-    return lane_moments_begin_anew(node);
-}

@@ -19,9 +19,8 @@ static void hear(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
     struct lane_pulls *pulls = &node->lane->pulls;
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
-    round_stats(node->round, &stats);
     if (stats.mixed == pulls->seen_ok) return;
     pulls->seen_ok = stats.mixed;
     pulls->left = strategy->every_steps / strategy->pull_steps - 1;

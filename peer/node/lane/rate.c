@@ -8,23 +8,21 @@
  * follow, lest a peer that has given most away takes steps that none survives. */
 static const double factor_least = 0.25, factor_most = 2;
 
-static double weight_factor(const struct node *node)
+static void set_rate(struct lane_state *lane)
 {
-    return node->lane->weight_factor > 0 ? node->lane->weight_factor : 1;
+    lane->learner->ops->set_rate_factor(lane->learner, lane->rate_factor * lane->weight_factor);
 }
 
 static void follow_weight(struct node *node)
 {
-    struct round_stats stats;
-    double factor, before = weight_factor(node);
+    const struct round_stats stats = rounds_stats(node);
+    double factor, before = node->lane->weight_factor;
 
-    round_stats(node->round, &stats);
     if (!stats.counts.has_weight) return;
     factor = fmin(fmax(1 / stats.counts.weight, factor_least), factor_most);
     if (factor == before) return;
     node->lane->weight_factor = factor;
-    node->lane->learner->ops->set_rate_factor(
-        node->lane->learner, factor * (node->lane->rate_factor > 0 ? node->lane->rate_factor : 1));
+    set_rate(node->lane);
 }
 
 /* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et
@@ -34,26 +32,18 @@ static void follow_weight(struct node *node)
 void lane_scale_rate(struct node *node, uint32_t steps)
 {
     enum rate_scaling scaling = node->options.rate_scaling;
-    double wanted = 1.0, before = node->lane->rate_factor, most;
-    struct round_stats stats = {0};
+    struct lane_state *lane = node->lane;
+    double wanted = 1.0, before = lane->rate_factor, most;
+    const struct round_stats stats = rounds_stats(node);
 
-    if (node->lane->learner->ops->set_rate_factor == NULL) return;
+    if (lane->learner->ops->set_rate_factor == NULL) return;
     if (node->round != NULL && node->options.strategy->steps_by_weight) follow_weight(node);
     if (scaling == RATE_AS_GIVEN) return;
-    if (node->round != NULL && node->neighbours_count > 0) round_stats(node->round, &stats);
-    if (stats.last_members > 1) {
+    if (stats.last_members > 1 && node->neighbours_count > 0) {
         wanted = scaling == RATE_LINEAR ? stats.last_members : sqrt((double)stats.last_members);
     }
-    if (before <= 0.0) before = 1.0;
     most = fabs(wanted - 1.0) * steps / NODE_RATE_STEPS;
-    if (wanted < before || before + most > wanted) {
-        node->lane->rate_factor =
-            wanted; /* down at once: a rate for more peers than are left is too large */
-    } else {
-        node->lane->rate_factor = before + most;
-    }
-    if (node->lane->rate_factor != before) {
-        node->lane->learner->ops->set_rate_factor(node->lane->learner,
-                                                  node->lane->rate_factor * weight_factor(node));
-    }
+    /* Down at once: a rate for more peers than are left is too large. */
+    lane->rate_factor = wanted < before || before + most > wanted ? wanted : before + most;
+    if (lane->rate_factor != before) set_rate(lane);
 }

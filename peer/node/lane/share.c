@@ -45,7 +45,7 @@ static void done(struct node *node, struct border_job *job)
 {
     mem_free(job->members);
     job->members = NULL;
-    if (job->rc != RC_OK && node->lane->goal_steps == 0) {
+    if (job->rc != RC_OK && node->goal.steps == 0) {
         node_fail(node, job->rc, job->why.text); /* no data at all */
     } else if (job->rc != RC_OK) {
         log_warn(node->options.log, "cannot load the data of the new share, keeping the old: %s",

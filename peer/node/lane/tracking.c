@@ -28,8 +28,6 @@
 
 #include "averaging/codec/codec.h"
 #include "averaging/core/robust.h"
-#include "base/check.h"
-#include "base/mem.h"
 
 #include <string.h>
 
@@ -163,23 +161,24 @@ MUST_USE enum rc lane_plane_export(struct node *node, float *out, bool may_view,
 MUST_USE enum rc lane_plane_import(struct node *node, const float *difference)
 {
     struct lane_tracking *tracking = &node->lane->tracking;
-    const struct learner_ops *learner = node->lane->learner->ops;
-    size_t values = model_values(node), at = tracker_at(node);
+    struct learner *learner = node->lane->learner;
+    const float *behind = difference + tracker_at(node);
+    size_t moments = lane_moments_values(node);
     enum rc rc;
 
     if (node->lane->snapshot != NULL) {
-        return learner->snapshot_apply(node->lane->learner, node->lane->snapshot, difference);
+        rc = learner->ops->snapshot_apply(learner, node->lane->snapshot, difference);
+    } else {
+        rc = learner->ops->import_section(learner, SECTION_MIXED, difference, model_values(node));
     }
-    rc = learner->import_section(node->lane->learner, SECTION_MIXED, difference, values);
-    if (rc == RC_OK && lane_moments_values(node) > 0) {
-        return learner->import_section(node->lane->learner, SECTION_MOMENTS, difference + at,
-                                       lane_moments_values(node));
+    if (rc == RC_OK && moments > 0) {
+        return learner->ops->import_section(learner, SECTION_MOMENTS, behind, moments);
     }
-    if (rc != RC_OK || !tracking->has_tracker) return rc;
-    for (size_t i = 0; i < node->values; i++) {
-        tracking->tracker[i] += difference[at + i];
+    for (size_t i = 0; rc == RC_OK && tracking->has_tracker && i < node->values; i++) {
+        tracking->tracker[i] += behind[i];
     }
-    return RC_OK;
+    if (rc != RC_OK || node->options.strategy->moments != MOMENTS_RESET) return rc;
+    return lane_moments_begin_anew(node);
 }
 
 float lane_tracking_told(const struct node *node)

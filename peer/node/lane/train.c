@@ -17,31 +17,11 @@ const char *lane_why(const struct node *node, enum rc rc)
     return why[0] == '\0' ? rc_text(rc) : why;
 }
 
-bool lane_is_at_goal(const struct node *node)
-{
-    return node->lane->is_goal_reached;
-}
-
-uint64_t lane_goal_steps(const struct node *node)
-{
-    return node->lane->goal_steps == UINT64_MAX ? 0 : node->lane->goal_steps;
-}
-
-uint64_t lane_epoch_samples(const struct node *node)
-{
-    return node->lane->epoch_samples;
-}
-
-uint64_t lane_step_ns(const struct node *node)
-{
-    return node->lane->step_ns;
-}
-
 enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint, struct fault *why)
 {
     struct train_report report = {0};
-    enum rc rc = node->lane->learner->ops->train(node->lane->learner, 0, NULL,
-                                                 &report); /* where it stands */
+    struct learner *learner = node->lane->learner;
+    enum rc rc = learner->ops->train(learner, 0, NULL, &report); /* where it stands */
 
     if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
     node->step = report.step;
@@ -72,8 +52,8 @@ static uint64_t steps_to_goal(const struct node *node, uint64_t samples)
 
 static void resolve_goal(struct node *node)
 {
-    node->lane->epoch_samples = node->lane->learner->ops->shard_samples(node->lane->learner);
-    node->lane->goal_steps = steps_to_goal(node, node->lane->epoch_samples);
+    node->goal.epoch_samples = node->lane->learner->ops->shard_samples(node->lane->learner);
+    node->goal.steps = steps_to_goal(node, node->goal.epoch_samples);
 }
 
 static void tell_nothing_left(const struct node *node)
@@ -96,7 +76,7 @@ static enum border_next leave_at_once(struct node *node, struct border_job *job)
 {
     (void)job;
     tell_nothing_left(node);
-    node->lane->is_goal_reached = true;
+    node->goal.is_reached = true;
     node_leave(node, GOAWAY_FINISHED);
     return BORDER_AGAIN;
 }
@@ -106,13 +86,13 @@ const struct border_work border_nothing_left = {
 
 static bool is_goal_reached(struct node *node)
 {
-    if (node->lane->goal_steps == 0) resolve_goal(node);
-    if (node->own_steps >= node->lane->goal_steps) node->lane->is_goal_reached = true;
+    if (node->goal.steps == 0) resolve_goal(node);
+    if (node->own_steps >= node->goal.steps) node->goal.is_reached = true;
     if (node->options.goal.time_ns > 0 &&
         node_now(node) - node->begun_ns >= node->options.goal.time_ns) {
-        node->lane->is_goal_reached = true;
+        node->goal.is_reached = true;
     }
-    return node->lane->is_goal_reached;
+    return node->goal.is_reached;
 }
 
 static bool is_done(struct node *node)
@@ -124,7 +104,7 @@ static enum border_next leave_at_goal(struct node *node, struct border_job *job)
 {
     (void)job;
     /* Alone its share was larger; now that others are there it has done its part. */
-    if (node->own_steps == node->lane->resumed_steps && node->own_steps >= node->lane->goal_steps) {
+    if (node->own_steps == node->lane->resumed_steps && node->own_steps >= node->goal.steps) {
         tell_nothing_left(node);
     }
     rounds_overdue_at_goal(node);
@@ -140,22 +120,21 @@ const struct border_work border_goal = {
 /* At the goal the last round is waited for. */
 static bool takes_steps(struct node *node)
 {
-    return !rounds_wait_for_peers(node) && !rounds_wait(node) && !node->lane->is_goal_reached;
+    return !rounds_wait_for_peers(node) && !rounds_wait(node) && !node->goal.is_reached;
 }
 
 /* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.
  */
 static uint32_t job_steps(struct node *node)
 {
-    uint64_t steps = node->lane->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->lane->step_ns + 1);
+    uint64_t steps = node->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->step_ns + 1);
     uint64_t until_round = rounds_steps_until(node);
 
     if (steps == 0) steps = 1;
     if (steps > until_round) steps = until_round;
     if (steps > lane_pull_steps(node)) steps = lane_pull_steps(node);
-    if (node->lane->goal_steps > node->own_steps &&
-        steps > node->lane->goal_steps - node->own_steps) {
-        steps = node->lane->goal_steps - node->own_steps;
+    if (node->goal.steps > node->own_steps && steps > node->goal.steps - node->own_steps) {
+        steps = node->goal.steps - node->own_steps;
     }
     return steps > 100000 ? 100000 : (uint32_t)steps;
 }
@@ -206,8 +185,7 @@ static void trained(struct node *node, struct border_job *job)
     node->samples = job->report.samples;
     watch_steps(node, &job->report);
     length_ns /= job->report.steps;
-    node->lane->step_ns =
-        node->lane->step_ns == 0 ? length_ns : (3 * node->lane->step_ns + length_ns) / 4;
+    node->step_ns = node->step_ns == 0 ? length_ns : (3 * node->step_ns + length_ns) / 4;
     lane_left_stepped(node);
 }
 

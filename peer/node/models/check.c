@@ -64,7 +64,7 @@ void models_hear(struct node *node, struct neighbour *neighbour,
     }
 }
 
-/* Sorted; how many. */
+/* How many say one. */
 static uint32_t rounds_said(const struct node *node, struct digest lineage,
                             uint64_t rounds[LINKS_MAX])
 {
@@ -72,15 +72,8 @@ static uint32_t rounds_said(const struct node *node, struct digest lineage,
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        uint32_t at = count;
 
-        if (!models_holds(other, lineage)) continue;
-        while (at > 0 && rounds[at - 1] > other->progress.round) {
-            rounds[at] = rounds[at - 1];
-            at--;
-        }
-        rounds[at] = other->progress.round;
-        count++;
+        if (models_holds(other, lineage)) rounds[count++] = other->progress.round;
     }
     return count;
 }
@@ -91,7 +84,9 @@ uint64_t models_round_now(const struct node *node, struct digest lineage)
     uint64_t rounds[LINKS_MAX];
     uint32_t count = rounds_said(node, lineage, rounds);
 
-    return count == 0 ? 0 : rounds[count / 2];
+    if (count == 0) return 0;
+    (void)models_median(rounds, count); /* sorts them */
+    return rounds[count / 2];
 }
 
 /* Of two the lower. With an allowance on top, those who follow would draw each other on. */
@@ -100,7 +95,7 @@ uint64_t models_round_believed(const struct node *node)
     uint64_t rounds[LINKS_MAX];
     uint32_t count = rounds_said(node, node->lineage, rounds);
 
-    return count == 0 ? 0 : rounds[(count - 1) / 2];
+    return count == 0 ? 0 : models_median(rounds, count);
 }
 
 /* The round before which no honest snapshot of now was taken, by what others than the donor said.

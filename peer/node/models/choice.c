@@ -270,11 +270,7 @@ static bool has_just_begun(const struct node *node)
 
 static bool has_mixed(const struct node *node)
 {
-    struct round_stats stats;
-
-    if (node->round == NULL) return true; /* nor ever will */
-    round_stats(node->round, &stats);
-    return stats.mixed > 0;
+    return node->round == NULL || rounds_stats(node).mixed > 0; /* or nor ever will */
 }
 
 /* A swarm begun anew and one that goes on from checkpoints have models of one lineage, and they may

@@ -9,12 +9,13 @@
 
 #include <math.h>
 
-/* One more section of the snapshot, to be filled. */
-static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count)
+/* One more section of the snapshot: takes `values`, or where they are NULL it is to be filled. */
+static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count,
+                          float *values)
 {
     uint32_t at = snapshot->sections_count;
 
-    snapshot->values[at] = mem_aligned(count * sizeof(float));
+    snapshot->values[at] = values == NULL ? mem_aligned(count * sizeof(float)) : values;
     if (snapshot->values[at] == NULL) return NULL;
     snapshot->sections[at] = section;
     snapshot->counts[at] = count;
@@ -32,7 +33,7 @@ static enum rc copy_rule(struct models_donation *donation)
     memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
     for (size_t i = 0; i < donation->rule_count; i++) {
         size_t count = donation->node->mixed;
-        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count);
+        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count, NULL);
 
         if (plane == NULL) return RC_NOMEM;
         memcpy(plane, donation->rule[i], count * sizeof(float));
@@ -49,19 +50,14 @@ enum rc models_copy(struct models_donation *donation)
     snapshot->updates = lane_updates(donation->node);
     for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
         size_t count = donation->node->schema->values[all[i]];
-        uint32_t at = snapshot->sections_count;
+        float *agreed = all[i] == SECTION_PARAMETERS ? donation->agreed : NULL, *plane;
 
         if (count == 0) continue;
-        if (all[i] == SECTION_PARAMETERS && donation->agreed != NULL) {
-            snapshot->values[at] = donation->agreed; /* parameters come first in it */
+        plane = add_section(snapshot, all[i], count, agreed); /* parameters come first in it */
+        if (plane == NULL) return RC_NOMEM;
+        if (agreed != NULL) {
             donation->agreed = NULL;
-            snapshot->sections[at] = all[i];
-            snapshot->counts[at] = count;
-            snapshot->sections_count++;
         } else {
-            float *plane = add_section(snapshot, all[i], count);
-
-            if (plane == NULL) return RC_NOMEM;
             rc = lane_export(donation->node, all[i], plane);
         }
     }
@@ -82,8 +78,9 @@ static float *section_now(struct node *node, enum section section, enum rc *rc)
     return NULL;
 }
 
-enum rc models_sketch(struct node *node)
+void models_sketch(struct border_job *job)
 {
+    struct node *node = job->node;
     struct sketch_answer *answer = &node->models->sketching.answer;
     uint64_t seed = node->models->sketching.asks[0].seed;
     enum rc rc = RC_OK;
@@ -103,5 +100,5 @@ enum rc models_sketch(struct node *node)
         answer->moments = sqrt(norm_squared(plane, node->schema->values[SECTION_MOMENTS]));
     }
     mem_free(plane);
-    return rc;
+    job->rc = rc;
 }

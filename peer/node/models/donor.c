@@ -64,12 +64,11 @@ static bool keeps_anchor(const struct node *node)
 static bool is_due(struct node *node, const struct donor_wish *wish)
 {
     struct models_donation *donation = &node->models->donation;
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
     if (keeps_anchor(node) && round_is_settling(node->round)) return false;
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
     if (!rounds_are_common(node)) return true;
-    round_stats(node->round, &stats);
     if (wish->round > stats.counts.next_round + ROUNDS_AHEAD_MAX) return true; /* it never comes */
     if (keeps_anchor(node)) {
         if (stats.counts.next_round > wish->round) return true;
@@ -102,14 +101,13 @@ static enum border_next donation_begin(struct node *node, struct border_job *job
 {
     struct models_donation *donation = &node->models->donation;
     struct donor_snapshot *snapshot = &donation->snapshot;
-    struct round_stats stats = {0};
+    const struct round_stats stats = rounds_stats(node);
     struct donor_wish wish;
     bool is_wanted = donor_wants_snapshot(node->models->donor, &wish);
 
     (void)job;
     CHECK(is_wanted && !donation->is_running);
     donor_begin_snapshot(node->models->donor);
-    if (node->round != NULL) round_stats(node->round, &stats);
     *snapshot = (struct donor_snapshot){.step = node->step,
                                         .samples = node->model_samples,
                                         .round = stats.counts.next_round,
@@ -241,11 +239,10 @@ struct upload {
 static struct upload upload_now(struct node *node)
 {
     struct upload upload = {.queue_max = NODE_DONOR_QUEUE};
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
     double bytes, rate;
 
     if (node->round == NULL) return upload;
-    round_stats(node->round, &stats);
     if (stats.last_ns == 0) { /* no round has told yet what the line can do */
         if (round_is_active(node->round)) upload.bytes_per_s = CHUNK_VALUES * sizeof(float);
         return upload;
@@ -307,18 +304,12 @@ void models_on_sketch_req(struct node *node, struct peer_id from,
                           const struct message_sketch_req *request)
 {
     struct models_sketching *sketching = &node->models->sketching;
-    struct neighbour *neighbour = door_neighbour(node, from);
-    uint64_t now_ns = node_now(node);
+    struct ration *ration = &door_neighbour(node, from)->sketches;
 
-    if (node->state != NODE_TRAINING) return;
-    if (now_ns >= neighbour->sketch_minute_ns + MINUTE_NS) {
-        neighbour->sketch_minute_ns = now_ns;
-        neighbour->sketches = 0;
-    }
-    if (sketching->count == MODELS_SKETCHES_MAX || neighbour->sketches >= SKETCHES_A_MINUTE) {
+    if (node->state != NODE_TRAINING || sketching->count == MODELS_SKETCHES_MAX ||
+        !door_ration(ration, node_now(node), MINUTE_NS, SKETCHES_A_MINUTE)) {
         return; /* who is not answered asks others */
     }
-    neighbour->sketches++;
     sketching->asks[sketching->count].from = from;
     sketching->asks[sketching->count++].seed = request->seed;
 }
@@ -328,11 +319,6 @@ static bool sketch_is_due(struct node *node)
     return node->models->sketching.count > 0;
 }
 
-static void sketch_run(struct border_job *job)
-{
-    job->rc = models_sketch(job->node);
-}
-
 static void sketch_done(struct node *node, struct border_job *job)
 {
     struct models_sketching *sketching = &node->models->sketching;
@@ -340,7 +326,7 @@ static void sketch_done(struct node *node, struct border_job *job)
     struct message message = {.type = MESSAGE_SKETCH};
     struct peer_id to = sketching->asks[0].from;
     uint8_t values[SKETCH_BYTES];
-    struct round_stats stats = {0};
+    const struct round_stats stats = rounds_stats(node);
 
     message.as.sketch.seed = sketching->asks[0].seed;
     sketching->count--;
@@ -348,7 +334,6 @@ static void sketch_done(struct node *node, struct border_job *job)
     if (job->rc != RC_OK) return;
     write_sketch(&answer->sketch, values);
     write_sketch(&answer->buffers, values + SKETCH_BYTES / 2);
-    if (node->round != NULL) round_stats(node->round, &stats);
     message.as.sketch.round = stats.counts.next_round;
     message.as.sketch.moved = (float)fmin(lane_moved(node), 1e30);
     message.as.sketch.moments = (float)fmin(answer->moments, 1e30);
@@ -358,4 +343,4 @@ static void sketch_done(struct node *node, struct border_job *job)
 }
 
 const struct border_work border_sketch = {
-    .states = BORDER_ALIVE, .when = sketch_is_due, .run = sketch_run, .done = sketch_done};
+    .states = BORDER_ALIVE, .when = sketch_is_due, .run = models_sketch, .done = sketch_done};

@@ -140,7 +140,7 @@ void models_on_sketch_req(struct node *node, struct peer_id from,
 
 /* copy.c: in the training lane */
 MUST_USE enum rc models_copy(struct models_donation *donation);
-MUST_USE enum rc models_sketch(struct node *node); /* for the one asked first */
+void models_sketch(struct border_job *job); /* for the one asked first */
 
 /* check.c: does the donor lie, and how far is the download */
 bool models_holds_wanted(const struct neighbour *neighbour, const struct models_wanted *wanted);

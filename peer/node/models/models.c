@@ -127,15 +127,12 @@ static bool is_waiting_for_a_model(const struct node *node)
 static struct digest rule_digest(const struct node *node)
 {
     const char *rule = node->options.strategy->rule->name, *moments = lane_moments_name(node);
-    struct hash hash;
+    char text[96];
+    int length = snprintf(text, sizeof text, "%s%s%s", rule, moments == NULL ? "" : ";",
+                          moments == NULL ? "" : moments);
 
-    hash_init(&hash);
-    hash_update(&hash, rule, strlen(rule));
-    if (moments != NULL) {
-        hash_update(&hash, ";", 1);
-        hash_update(&hash, moments, strlen(moments));
-    }
-    return hash_final(&hash);
+    CHECK(length > 0 && (size_t)length < sizeof text);
+    return hash_of(text, (size_t)length);
 }
 
 /* What a download asks for, and how much of it at a time. */
@@ -356,16 +353,8 @@ static void refused(struct node *node, struct peer_id from, enum message_type ty
 /* Each request costs a signature, and may cost a snapshot. */
 static bool may_ask(struct node *node, struct peer_id from)
 {
-    struct neighbour *neighbour = door_neighbour(node, from);
-    uint64_t now_ns = node_now(node);
-
-    if (now_ns >= neighbour->asked_minute_ns + 60 * NS_PER_S) {
-        neighbour->asked_minute_ns = now_ns;
-        neighbour->asked = 0;
-    }
-    if (neighbour->asked >= REQUESTS_A_MINUTE) return false;
-    neighbour->asked++;
-    return true;
+    return door_ration(&door_neighbour(node, from)->requests, node_now(node), 60 * NS_PER_S,
+                       REQUESTS_A_MINUTE);
 }
 
 static enum rc on_request(struct node *node, struct peer_id from,
@@ -451,20 +440,14 @@ uint64_t models_next_ns(const struct node *node)
 {
     uint64_t next = node->models->progress_due_ns;
     uint64_t join_ns = node->models->answered_ns + node->options.join_timeout_ns;
-    uint64_t other = joiner_next_ns(node->models->joiner);
 
-    if (other < next) next = other;
-    other = donor_next_ns(node->models->donor);
-    if (other < next) next = other;
-    other = models_check_next_ns(node);
-    if (other < next) next = other;
-    other = models_choice_next_ns(node);
-    if (other < next) next = other;
-    if (node->models->gather_ns != 0 && node->models->gather_ns + GATHER_NS < next) {
-        next = node->models->gather_ns + GATHER_NS;
+    next = node_earlier(next, joiner_next_ns(node->models->joiner));
+    next = node_earlier(next, donor_next_ns(node->models->donor));
+    next = node_earlier(next, models_check_next_ns(node));
+    next = node_earlier(next, models_choice_next_ns(node));
+    if (node->models->gather_ns != 0) {
+        next = node_earlier(next, node->models->gather_ns + GATHER_NS);
     }
-    if (node->state == NODE_JOINING && models_heard(node) == 0 && join_ns < next) {
-        next = join_ns;
-    }
-    return next;
+    if (node->state != NODE_JOINING || models_heard(node) > 0) return next;
+    return node_earlier(next, join_ns);
 }

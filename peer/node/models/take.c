@@ -10,15 +10,14 @@
 /* ---- in the lane ---- */
 
 /* What is given up stays on disk, under another name. */
-static enum rc keep_before(struct border_job *job)
+static void keep_before(struct border_job *job)
 {
-    struct node *node = job->node;
-    enum rc rc;
+    struct models_taking *taking = &job->node->models->taking;
 
-    if (!node->models->taking.keeps) return RC_OK;
-    rc = lane_save(job);
-    node->models->taking.has_kept = rc == RC_OK;
-    return rc == RC_NONFINITE ? RC_OK : rc; /* that is nothing to go back to */
+    if (!taking->keeps) return;
+    lane_save(job);
+    taking->has_kept = job->rc == RC_OK;
+    if (job->rc == RC_NONFINITE) job->rc = RC_OK; /* that is nothing to go back to */
 }
 
 /* NULL: it did not come, or not as ours is. */
@@ -40,7 +39,7 @@ static void take(struct border_job *job)
                                .updates = joiner_manifest(node->models->joiner)->updates};
 
     job->rc = models_check_run(node);
-    if (job->rc == RC_OK) job->rc = keep_before(job);
+    if (job->rc == RC_OK) keep_before(job);
     if (node->models->taking.leaves_moments) model.moments = NULL;
     if (job->rc == RC_OK) job->rc = lane_replace(node, &model);
 }
@@ -103,7 +102,7 @@ static void take_counts(struct node *node)
     rounds_join(node);
     node->lineage = joiner_manifest(node->models->joiner)->lineage;
     node->has_lineage = true;
-    lane_model_replaced(node);
+    lane_model_replaced(node, node->models->taking.has_kept);
     node->models->load_failures = 0;
     node->models->doubts = 0;
 }
@@ -126,7 +125,6 @@ static void done(struct node *node, struct border_job *job)
     }
     models_chose(node);
     take_counts(node);
-    if (node->models->taking.has_kept) lane_set_before(node);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         rounds_far_is_over(node, &node->neighbours[i]);
     }

@@ -45,10 +45,10 @@ static void snapshot_taken(struct node *node, struct border_job *job)
     rounds->snapshot_samples = node->samples;
     rounds->snapshot_step = node->step;
     lane_keep(node);
-    if (rounds->pace.outer->snapshot != NULL) rounds->pace.outer->snapshot(node);
-    if (rounds->pace.inner->snapshot != NULL) rounds->pace.inner->snapshot(node);
+    if (rounds->outer->snapshot != NULL) rounds->outer->snapshot(node);
+    if (rounds->inner->snapshot != NULL) rounds->inner->snapshot(node);
     round_on_gradient(node->round, lane_tracking_told(node));
-    round_on_step(node->round, node->step, lane_is_at_goal(node));
+    round_on_step(node->round, node->step, node->goal.is_reached);
     round_on_snapshot(node->round, job->rc);
 }
 
@@ -72,7 +72,6 @@ static void run_apply(struct border_job *job)
 
     crash_point(CRASH_ROUND_APPLYING);
     job->rc = lane_plane_import(node, round_difference(node->round));
-    if (job->rc == RC_OK) job->rc = lane_moments_applied(node);
     crash_point(CRASH_ROUND_APPLIED);
 }
 

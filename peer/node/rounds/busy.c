@@ -21,7 +21,7 @@ enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the 
 
 static bool meets_groups(const struct node *node)
 {
-    return node->round != NULL && node->rounds->pace.inner->is_common && pace_has_periods(node);
+    return node->round != NULL && node->rounds->inner->is_common && pace_has_periods(node);
 }
 
 static uint8_t busy_with(const struct node *node, enum border_kind kind)
@@ -31,10 +31,10 @@ static uint8_t busy_with(const struct node *node, enum border_kind kind)
     if (!meets_groups(node) || node->state != NODE_TRAINING) return BUSY_NOT;
     if (kind == BORDER_EVALUATION) {
         if (usual_ns == 0) usual_ns = UNKNOWN_NS;
-        return usual_ns > node->rounds->pace.period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
+        return usual_ns > node->rounds->period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
     }
     if (kind != BORDER_CHECKPOINT && kind != BORDER_RESHARD) return BUSY_NOT;
-    return usual_ns >= LONG_NS && usual_ns > node->rounds->pace.period_ns ? BUSY_LONG : BUSY_NOT;
+    return usual_ns >= LONG_NS && usual_ns > node->rounds->period_ns ? BUSY_LONG : BUSY_NOT;
 }
 
 static bool takes_part(uint8_t busy)
@@ -53,7 +53,7 @@ void rounds_busy_begin(struct node *node, enum border_kind kind)
 void rounds_busy_end(struct node *node, enum border_kind kind, uint64_t took_ns)
 {
     node->rounds->busy.took_ns[kind] = took_ns;
-    node->rounds->busy.long_jobs += kind != BORDER_STEPS && took_ns > lane_step_ns(node);
+    node->rounds->busy.long_jobs += kind != BORDER_STEPS && took_ns > node->step_ns;
     if (node->rounds->busy.told == BUSY_NOT) return;
     if (!takes_part(node->rounds->busy.told)) round_set_busy(node->round, false);
     node->rounds->busy.told = BUSY_NOT;

@@ -7,9 +7,6 @@
  * member; while members come and go, that of the round at hand is made anew up to five times a
  * second, and those that only say which links to make every two seconds. Loop thread.
  */
-#include "peer/node/rounds/draws.h"
-
-#include "base/mem.h"
 #include "peer/node/rounds/internal.h"
 
 enum { KEPT_MAX = 128 };

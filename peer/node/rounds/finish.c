@@ -58,7 +58,7 @@ struct others {
 
 static void met(struct node *node, struct peer_id peer)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
     struct neighbour *other = door_neighbour(node, peer);
 
     if (other == NULL) return;
@@ -78,7 +78,7 @@ static uint64_t bound_ns(const struct node *node)
 
 static uint64_t end_ns(const struct node *node)
 {
-    const struct finish_state *finish = node->rounds->pace.outer_state;
+    const struct finish_state *finish = node->rounds->outer_state;
 
     return finish->begun_ns + finish->bound_ns;
 }
@@ -87,7 +87,7 @@ static uint64_t end_ns(const struct node *node)
  * left for a round without them. */
 static uint64_t put_off_ns(const struct node *node)
 {
-    const struct finish_state *finish = node->rounds->pace.outer_state;
+    const struct finish_state *finish = node->rounds->outer_state;
 
     return end_ns(node) - finish->bound_ns / 3;
 }
@@ -119,9 +119,8 @@ static bool is_coming(const struct node *node, const struct neighbour *other)
 static struct others count_others(const struct node *node)
 {
     struct others others = {0};
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
-    round_stats(node->round, &stats);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
         bool may_mix = trust_may_mix(node->trust, other->id, node_now(node));
@@ -154,13 +153,13 @@ static bool is_complete(const struct node *node, const struct others *others)
 /* Rounds applied, but for those that left us with values of our own; or shares that came in. */
 static uint64_t rounds_so_far(const struct node *node, const struct round_stats *stats)
 {
-    if (node->rounds->pace.inner->is_one_way) return stats->counts.received;
+    if (node->rounds->inner->is_one_way) return stats->counts.received;
     return stats->mixed - stats->unagreed;
 }
 
 static uint32_t rounds_wanted(const struct node *node, const struct round_stats *stats)
 {
-    const struct finish_state *finish = node->rounds->pace.outer_state;
+    const struct finish_state *finish = node->rounds->outer_state;
     double part = stats->last_members > 2 ? stats->last_members : 2;
     double rounds = ceil(log(finish->most_done) / log(part) - 1e-9);
 
@@ -170,42 +169,41 @@ static uint32_t rounds_wanted(const struct node *node, const struct round_stats 
 /* One round is of all who are done. */
 static bool meets_all(const struct node *node, const struct others *others)
 {
-    return node->rounds->pace.inner->meets_all != NULL &&
-           node->rounds->pace.inner->meets_all(node, others->done + 1);
+    return node->rounds->inner->meets_all != NULL &&
+           node->rounds->inner->meets_all(node, others->done + 1);
 }
 
 /* We have had our last round. The same partner once more would bring pairs little. */
 static bool is_made(const struct node *node, const struct others *others,
                     const struct round_stats *stats)
 {
-    const struct finish_state *finish = node->rounds->pace.outer_state;
-    uint32_t made = node->rounds->pace.last_made;
+    const struct finish_state *finish = node->rounds->outer_state;
+    uint32_t made = node->rounds->last_made;
 
     if (!is_complete(node, others)) return false;
     /* The others had enough with the round that was none of the last here, and have left. */
     if (finish->served > 0 && others->done == 0) return true;
     if (meets_all(node, others)) return finish->is_settled && others->missing == 0;
     if (made >= rounds_wanted(node, stats)) return true;
-    return node->rounds->pace.inner->meets_one && made > 0 && others->unmet == 0;
+    return node->rounds->inner->meets_one && made > 0 && others->unmet == 0;
 }
 
 static bool is_settled(const struct node *node)
 {
     struct others others;
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
-    if (!node->rounds->pace.is_done) return false;
+    if (!node->rounds->is_done) return false;
     others = count_others(node);
-    round_stats(node->round, &stats);
     return is_made(node, &others, &stats);
 }
 
 static void snapshot(struct node *node)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
     struct others others;
 
-    if (!node->rounds->pace.is_done) return;
+    if (!node->rounds->is_done) return;
     others = count_others(node);
     finish->is_settled = false; /* what this round leaves of us counts from here on */
     finish->is_last = is_complete(node, &others) || meets_all(node, &others);
@@ -219,14 +217,14 @@ static void snapshot(struct node *node)
 /* What came of the rounds since the last look. */
 static void look(struct node *node, const struct round_stats *stats)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
     uint64_t rounds = rounds_so_far(node, stats);
 
     if (rounds == finish->rounds) return;
     finish->served++;
     if (finish->is_last) {
-        node->rounds->pace.last_made += (uint32_t)(rounds - finish->rounds);
-        if (node->rounds->pace.inner->meets_one) node->rounds->pace.last_made = finish->partners;
+        node->rounds->last_made += (uint32_t)(rounds - finish->rounds);
+        if (node->rounds->inner->meets_one) node->rounds->last_made = finish->partners;
         finish->is_settled = stats->is_last_whole;
         finish->owed_round = stats->last_round + 1;
     }
@@ -241,11 +239,11 @@ static void look(struct node *node, const struct round_stats *stats)
  * as well: for as long as such a part can be on its way, or until the end. */
 static bool is_owed(const struct node *node, const struct round_stats *stats)
 {
-    const struct finish_state *finish = node->rounds->pace.outer_state;
+    const struct finish_state *finish = node->rounds->outer_state;
     uint64_t on_its_way_ns = finish->made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS);
 
-    if (stats->counts.custody > 0) return true;             /* shares that nobody has yet */
-    if (!node->rounds->pace.inner->is_common) return false; /* both ends have all */
+    if (stats->counts.custody > 0) return true;        /* shares that nobody has yet */
+    if (!node->rounds->inner->is_common) return false; /* both ends have all */
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
         const struct message_progress *progress = &other->progress;
@@ -263,9 +261,9 @@ static bool is_owed(const struct node *node, const struct round_stats *stats)
 
 static void begin_end(struct node *node, const struct round_stats *stats)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
 
-    node->rounds->pace.is_done = true;
+    node->rounds->is_done = true;
     finish->rounds = rounds_so_far(node, stats);
     finish->begun_ns = node_now(node);
     finish->bound_ns = bound_ns(node);
@@ -278,7 +276,7 @@ static void begin_end(struct node *node, const struct round_stats *stats)
 /* Is there nobody to have a round with? Groups that train on were to be joined before. */
 static bool is_vain(const struct node *node, const struct others *others)
 {
-    bool joins = !node->rounds->pace.inner->meets_one && !node->rounds->pace.inner->is_one_way;
+    bool joins = !node->rounds->inner->meets_one && !node->rounds->inner->is_one_way;
 
     return joins && others->done == 0 && others->coming == 0 && node_now(node) >= put_off_ns(node);
 }
@@ -293,7 +291,7 @@ static bool may_leave(struct node *node, const struct others *others,
 
 static void tell_waiting(struct node *node, uint32_t count)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
 
     if (finish->is_told) return;
     finish->is_told = true;
@@ -303,7 +301,7 @@ static void tell_waiting(struct node *node, uint32_t count)
 
 static bool is_over(struct node *node, const struct round_stats *stats)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
     struct others others = count_others(node);
     uint32_t count = others.done + others.coming + others.training;
 
@@ -324,11 +322,10 @@ static bool is_over(struct node *node, const struct round_stats *stats)
 
 static bool stays(struct node *node)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
-    struct round_stats stats;
+    struct finish_state *finish = node->rounds->outer_state;
+    const struct round_stats stats = rounds_stats(node);
 
-    round_stats(node->round, &stats);
-    if (!node->rounds->pace.is_done) begin_end(node, &stats);
+    if (!node->rounds->is_done) begin_end(node, &stats);
     look(node, &stats);
     if (!finish->is_over) finish->is_over = is_over(node, &stats);
     return !finish->is_over;
@@ -338,49 +335,42 @@ static bool stays(struct node *node)
 
 static bool is_invited_by_done(const struct node *node)
 {
-    struct peer_id from;
+    const struct neighbour *from;
 
     if (!round_is_invited(node->round)) return false;
-    from = round_inviter(node->round);
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        const struct neighbour *other = &node->neighbours[i];
-
-        if (peer_id_is_equal(other->id, from)) return other->progress.is_done;
-    }
-    return false;
+    from = door_neighbour(node, round_inviter(node->round));
+    return from != NULL && from->progress.is_done;
 }
 
 static bool is_last_due(const struct node *node)
 {
-    const struct finish_state *finish = node->rounds->pace.outer_state;
+    const struct finish_state *finish = node->rounds->outer_state;
     struct others others = count_others(node);
     uint64_t now_ns = node_now(node);
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
     if (finish->is_over || now_ns >= end_ns(node)) return false;
-    round_stats(node->round, &stats);
     if (is_made(node, &others, &stats)) return is_invited_by_done(node);
     if (round_is_invited(node->round)) return true;
     /* Pairs pause as whoever refused them asked for: partners.h. */
-    if (now_ns < finish->again_ns && !node->rounds->pace.inner->meets_one) return false;
-    if (!node->rounds->pace.inner->due(node)) return false;
-    if (node->rounds->pace.inner->lies_open)
-        return true; /* it runs when the others have come to it */
+    if (now_ns < finish->again_ns && !node->rounds->inner->meets_one) return false;
+    if (!node->rounds->inner->due(node)) return false;
+    if (node->rounds->inner->lies_open) return true; /* it runs when the others have come to it */
     if (!is_complete(node, &others)) return false;
-    if (!node->rounds->pace.inner->is_common || others.training == 0) return true;
+    if (!node->rounds->inner->is_common || others.training == 0) return true;
     return others.done > 0 &&
-           now_ns >= finish->begun_ns + node->rounds->pace.period_ns + NODE_PROGRESS_NS;
+           now_ns >= finish->begun_ns + node->rounds->period_ns + NODE_PROGRESS_NS;
 }
 
 static bool due(const struct node *node)
 {
-    return node->rounds->pace.is_done ? is_last_due(node) : node->rounds->pace.inner->due(node);
+    return node->rounds->is_done ? is_last_due(node) : node->rounds->inner->due(node);
 }
 
 /* Those a last round is for: who is done, or whom a pair has not met yet. */
 static size_t keep_last(struct node *node, struct peer_id *ids, size_t count)
 {
-    bool meets_one = node->rounds->pace.inner->meets_one;
+    bool meets_one = node->rounds->inner->meets_one;
     size_t kept = 0;
 
     if (round_is_invited(node->round)) return count;
@@ -397,16 +387,16 @@ static size_t keep_last(struct node *node, struct peer_id *ids, size_t count)
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct finish_state *finish = node->rounds->outer_state;
 
     finish->again_ns = node_now(node) + PAUSE_NS;
-    if (node->rounds->pace.is_done) count = keep_last(node, ids, count);
-    node->rounds->pace.inner->begin(node, ids, count);
+    if (node->rounds->is_done) count = keep_last(node, ids, count);
+    node->rounds->inner->begin(node, ids, count);
 }
 
 static uint64_t next_ns(const struct node *node)
 {
-    return node->rounds->pace.is_done ? node_now(node) + PAUSE_NS : UINT64_MAX;
+    return node->rounds->is_done ? node_now(node) + PAUSE_NS : UINT64_MAX;
 }
 
 const struct pace_ops pace_finish = {

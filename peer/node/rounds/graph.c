@@ -3,7 +3,6 @@
  * its edge. It runs when they have come to it (averaging/edge). Loop thread.
  */
 #include "peer/node/rounds/internal.h"
-#include "peer/node/rounds/own_row.h"
 
 struct graph_state {
     struct own_row row;
@@ -17,7 +16,7 @@ static float edge_weight(const struct node *node, float weight)
 {
     static const float most = 0.95f;
     const struct strategy *strategy = node->options.strategy;
-    struct graph_state *graph = node->rounds->pace.inner_state;
+    struct graph_state *graph = node->rounds->inner_state;
     float limit = most / (float)graph->row.count;
 
     if (strategy->alpha <= 0) return strategy->beta * weight;
@@ -37,17 +36,14 @@ static float edge_weight(const struct node *node, float weight)
 static uint32_t find_neighbours(struct node *node, struct peer_id *ids, float *weights,
                                 uint32_t max)
 {
-    struct graph_state *graph = node->rounds->pace.inner_state;
+    struct graph_state *graph = node->rounds->inner_state;
     uint32_t count = 0;
 
     own_row_refresh(&graph->row, node);
     for (uint32_t i = 0; i < graph->row.count && count < max; i++) {
         const struct neighbour *other = door_neighbour(node, graph->row.ids[i]);
 
-        if (other == NULL || !models_holds(other, node->lineage) ||
-            rounds_standing(node, other->id) == STANDING_OUT) {
-            continue;
-        }
+        if (other == NULL || !rounds_may_mix(node, other)) continue;
         ids[count] = other->id;
         weights[count++] = edge_weight(node, graph->row.weights[i]);
     }
@@ -56,7 +52,7 @@ static uint32_t find_neighbours(struct node *node, struct peer_id *ids, float *w
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    const struct graph_state *graph = node->rounds->pace.inner_state;
+    const struct graph_state *graph = node->rounds->inner_state;
     struct peer_id neighbours[GROUP_MEMBERS_MAX];
     float weights[GROUP_MEMBERS_MAX];
     struct round_members members = {.ids = neighbours, .weights = weights};

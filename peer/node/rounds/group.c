@@ -19,7 +19,6 @@
  * thread only.
  */
 #include "peer/node/rounds/internal.h"
-#include "peer/node/rounds/draws.h"
 
 enum { OWED_SHARE = 16 }; /* of a period is the pause */
 
@@ -39,7 +38,7 @@ static bool is_patient(const struct node *node)
 
 static bool had_long_job(const struct node *node)
 {
-    const struct group_state *group = node->rounds->pace.inner_state;
+    const struct group_state *group = node->rounds->inner_state;
 
     return node->rounds->busy.long_jobs != group->seen_long;
 }
@@ -58,11 +57,10 @@ static bool is_somebody_away(const struct node *node)
 
 static void heard(struct node *node)
 {
-    struct group_state *group = node->rounds->pace.inner_state;
-    struct round_stats stats;
+    struct group_state *group = node->rounds->inner_state;
+    const struct round_stats stats = rounds_stats(node);
 
     if (!is_patient(node) || round_is_active(node->round)) return;
-    round_stats(node->round, &stats);
     if (stats.counts.rounds_skipped == group->seen_skipped) return;
     group->seen_skipped = stats.counts.rounds_skipped;
     if (!had_long_job(node) && !is_somebody_away(node)) return;
@@ -76,13 +74,12 @@ static bool is_early(const struct node *node)
     uint64_t every = strategy_every(node->options.strategy, node->step);
 
     return is_patient(node) && had_long_job(node) && node->options.strategy->every_ns == 0 &&
-           2 * (node->step - node->rounds->pace.mixed_step) >= every &&
-           round_is_invited(node->round);
+           2 * (node->step - node->rounds->mixed_step) >= every && round_is_invited(node->round);
 }
 
 static bool due(const struct node *node)
 {
-    const struct group_state *group = node->rounds->pace.inner_state;
+    const struct group_state *group = node->rounds->inner_state;
     bool is_owed = group->is_owed && node_now(node) >= group->again_ns;
 
     return is_owed || pace_is_over(node) || is_early(node);
@@ -93,7 +90,7 @@ static void snapshot(struct node *node)
     bool is_noted = node->rounds->has_round_started && node->rounds->start_step <= node->step;
 
     pace_begin_period(node);
-    if (is_patient(node) && is_noted) node->rounds->pace.mixed_step = node->rounds->start_step;
+    if (is_patient(node) && is_noted) node->rounds->mixed_step = node->rounds->start_step;
 }
 
 /* ---- with whom ---- */
@@ -101,7 +98,7 @@ static void snapshot(struct node *node)
 /* Nobody is there to begin with: only because the others do something long? */
 static bool is_put_off(struct node *node)
 {
-    struct group_state *group = node->rounds->pace.inner_state;
+    struct group_state *group = node->rounds->inner_state;
 
     if (!is_patient(node) || !is_somebody_away(node)) return false;
     group->is_owed = true;
@@ -112,41 +109,24 @@ static bool is_put_off(struct node *node)
  * time may not be our mate at all. */
 static bool is_put_off_in_line(struct node *node)
 {
-    return node_now(node) < node->rounds->pace.mixed_ns + 2 * pace_period_ns(node) &&
-           is_put_off(node);
-}
-
-/* Those of `group` who are among `ids`, which are sorted. */
-static size_t those_among(struct peer_id *group, size_t found, const struct peer_id *ids,
-                          size_t count)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < found; i++) {
-        bool is_among = false;
-
-        for (size_t k = 0; k < count && !is_among; k++) {
-            is_among = peer_id_is_equal(ids[k], group[i]);
-        }
-        if (is_among) group[kept++] = group[i];
-    }
-    return kept;
+    return node_now(node) < node->rounds->mixed_ns + 2 * pace_period_ns(node) && is_put_off(node);
 }
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct group_state *group = node->rounds->pace.inner_state;
+    struct group_state *group = node->rounds->inner_state;
     struct topology topology = strategy_topology(node->options.strategy, count);
     struct peer_id chosen[GROUP_MEMBERS_MAX];
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
     bool is_drawn = draws_are_needed(node), is_alone_in_line;
     size_t found = 0;
 
     if (count < 2 && is_put_off(node)) return; /* as soon as one of them is back */
-    round_stats(node->round, &stats);
     if (is_drawn && count > 1) {
-        found = draws_find(&group->draws, node, stats.counts.next_round, chosen);
-        found = those_among(chosen, found, ids, count);
+        size_t drawn = draws_find(&group->draws, node, stats.counts.next_round, chosen);
+        for (size_t i = 0; i < drawn; i++) { /* those who may mix */
+            if (rounds_has_id(ids, count, chosen[i])) chosen[found++] = chosen[i];
+        }
     } else if (count > 1) {
         found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
                                node->self, ids, count, chosen, GROUP_MEMBERS_MAX);

@@ -3,6 +3,8 @@
 #ifndef GRAPEVINE_PEER_NODE_ROUNDS_INTERNAL_H
 #define GRAPEVINE_PEER_NODE_ROUNDS_INTERNAL_H
 
+#include "gossip/overlay/graph.h"
+#include "gossip/overlay/topology.h"
 #include "peer/node/internal.h"
 #include "peer/node/rounds/pace.h"
 
@@ -24,12 +26,16 @@ struct rounds_busy {
 };
 
 struct rounds {
-    struct pace pace;
+    const struct pace_ops *inner, *outer;
+    void *inner_state, *outer_state;
+    bool is_done;        /* the goal is reached, no step is taken, and periods do not count */
+    uint32_t last_made;  /* last rounds that were made since, each of which is a period */
+    uint64_t mixed_step; /* a period counts from here: of the last round, or of an attempt */
+    uint64_t mixed_ns;
+    uint64_t period_ns;        /* smoothed time from one round's begin to the next; 0: not known */
     uint64_t snapshot_step;    /* of the last round's snapshot */
     uint64_t snapshot_samples; /* taken before that */
     uint64_t samples_of_round; /* of the last that had any */
-    uint64_t once_steps;       /* own_steps when the one average of one-shot was made, also before a
-                                  restart; 0: it was not */
     bool has_round_started;    /* START came, and the snapshot is not taken yet */
     uint64_t start_step;       /* then */
     bool has_started, is_wait_told; /* training: see start_with */
@@ -37,11 +43,35 @@ struct rounds {
     struct rounds_busy busy;
 };
 
+/* Groups of a swarm that is not linked in full, those of the rounds to come; see draws.c. All zero:
+ * none. */
+struct draws {
+    struct draw { /* the group of one draw, this peer included, in proposing order */
+        uint64_t number;
+        uint64_t changes, made_ns; /* membership_changes() when it was drawn */
+        uint32_t count;            /* 0: none drawn */
+        struct peer_id ids[GROUP_MEMBERS_MAX];
+    } drawn[TOPOLOGY_AHEAD_MAX];
+};
+
+/* This peer's row of the topology's graph (gossip/overlay/graph.h): its neighbours in it, as long
+ * as they are there; see own_row.c. All zero: not made yet. */
+struct own_row {
+    struct peer_id ids[GRAPH_EDGES_MAX]; /* neighbours, ascending */
+    float weights[GRAPH_EDGES_MAX];
+    uint32_t count;
+    uint32_t members;    /* of all to reckon with, this peer included */
+    struct digest epoch; /* name of that set; peers see unlike ones for a while */
+    uint64_t changes;    /* membership_changes() then */
+    uint64_t made_ns;
+    bool is_large_told; /* that complete is not */
+};
+
 /* round.c */
 /** At a step border, or between two: begin a round if one is due. */
 void rounds_begin(struct node *node);
-/** As a callback of rounds. */
-enum standing rounds_standing(void *node, struct peer_id peer);
+/** There may be a round with it now. */
+bool rounds_may_mix(const struct node *node, const struct neighbour *other);
 /** Samples of this peer's model since the snapshot of the last round. */
 uint64_t rounds_samples_since(const struct node *node);
 
@@ -54,5 +84,19 @@ bool rounds_busy_leaves(const struct node *node, const struct neighbour *other);
  *  what their lines carry; see preference.h. NULL: all are alike, or are to be taken so. */
 const uint8_t *rounds_preference(struct node *node, const struct peer_id *ids, size_t count,
                                  uint8_t *rarity);
+
+/* draws.c */
+/** More members are believed to be there than a full mesh has. */
+bool draws_are_needed(const struct node *node);
+/** The node's group in `round`, itself included, in proposing order; its links and those of the
+ *  next are asked for. Whoever is not linked yet is among them. Returns the count; 0: no memory. */
+size_t draws_find(struct draws *draws, struct node *node, uint64_t round,
+                  struct peer_id group[GROUP_MEMBERS_MAX]);
+
+/* own_row.c */
+/** As of now; as before while no memory can be had. */
+void own_row_refresh(struct own_row *own, struct node *node);
+/** Is `id` one of `ids` [count]? */
+bool rounds_has_id(const struct peer_id *ids, size_t count, struct peer_id id);
 
 #endif

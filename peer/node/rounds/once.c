@@ -23,16 +23,10 @@ struct once_state {
     uint32_t tries;
 };
 
-static bool is_mate(const struct node *node, const struct neighbour *other)
-{
-    return models_holds(other, node->lineage) &&
-           trust_may_mix(node->trust, other->id, node_now(node));
-}
-
 /* Others that are done, and others that it pays to wait for. */
 static void count_mates(const struct node *node, uint32_t *done, uint32_t *coming)
 {
-    const struct once_state *once = node->rounds->pace.outer_state;
+    const struct once_state *once = node->rounds->outer_state;
     uint64_t now_ns = node_now(node), trained_ns = once->since_ns - node->begun_ns;
     uint64_t most_ns = trained_ns > ONCE_LEAST_NS ? trained_ns : ONCE_LEAST_NS;
 
@@ -40,7 +34,7 @@ static void count_mates(const struct node *node, uint32_t *done, uint32_t *comin
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!is_mate(node, other)) {
+        if (!rounds_may_mix(node, other)) {
             if (now_ns < once->since_ns + ONCE_HEAR_NS) (*coming)++;
         } else if (other->progress.is_done) {
             (*done)++;
@@ -53,13 +47,12 @@ static void count_mates(const struct node *node, uint32_t *done, uint32_t *comin
 /* Of those who take part, somebody may still want a part of the result from us. */
 static bool is_owed(const struct node *node)
 {
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
-    round_stats(node->round, &stats);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (is_mate(node, other) && other->progress.is_done &&
+        if (rounds_may_mix(node, other) && other->progress.is_done &&
             other->progress.round < stats.counts.next_round) {
             return true;
         }
@@ -69,7 +62,7 @@ static bool is_owed(const struct node *node)
 
 static bool end_once(struct node *node, const char *text)
 {
-    struct once_state *once = node->rounds->pace.outer_state;
+    struct once_state *once = node->rounds->outer_state;
 
     once->is_over = true;
     if (text != NULL) log_warn(node->options.log, "%s: the model is this peer's alone", text);
@@ -79,7 +72,7 @@ static bool end_once(struct node *node, const char *text)
 /* Nothing was added since the average, in this run or before it was resumed. */
 static bool was_made(const struct node *node)
 {
-    return node->rounds->once_steps > 0 && node->rounds->once_steps == node->own_steps;
+    return node->once_steps > 0 && node->once_steps == node->own_steps;
 }
 
 static bool lacks_round(const struct node *node)
@@ -89,9 +82,9 @@ static bool lacks_round(const struct node *node)
 
 static void begin_end(struct node *node, const struct round_stats *stats)
 {
-    struct once_state *once = node->rounds->pace.outer_state;
+    struct once_state *once = node->rounds->outer_state;
 
-    node->rounds->pace.is_done = true;
+    node->rounds->is_done = true;
     once->since_ns = once->next_ns = node_now(node);
     once->mixed = stats->mixed;
     models_tell(node, NULL);
@@ -99,28 +92,27 @@ static void begin_end(struct node *node, const struct round_stats *stats)
 
 static void note_average(struct node *node, const struct round_stats *stats)
 {
-    struct once_state *once = node->rounds->pace.outer_state;
+    struct once_state *once = node->rounds->outer_state;
 
     if (once->ended_ns != 0) return;
     once->ended_ns = node_now(node);
-    node->rounds->once_steps = node->own_steps;
+    node->once_steps = node->own_steps;
     log_info(node->options.log, "the models of %u peers are averaged", stats->last_members);
     models_tell(node, NULL);
 }
 
 static bool stays(struct node *node)
 {
-    struct once_state *once = node->rounds->pace.outer_state;
-    struct round_stats stats;
+    struct once_state *once = node->rounds->outer_state;
+    const struct round_stats stats = rounds_stats(node);
     uint32_t done, coming;
 
     if (once->is_over) return false;
-    round_stats(node->round, &stats);
-    if (!node->rounds->pace.is_done && was_made(node)) {
+    if (!node->rounds->is_done && was_made(node)) {
         log_info(node->options.log, "an earlier run reached the goal and made the one average");
         return end_once(node, NULL);
     }
-    if (!node->rounds->pace.is_done) begin_end(node, &stats);
+    if (!node->rounds->is_done) begin_end(node, &stats);
     if (round_is_active(node->round)) return true;
     if (stats.mixed > once->mixed) {
         note_average(node, &stats);
@@ -141,10 +133,10 @@ static bool stays(struct node *node)
 
 static bool due(const struct node *node)
 {
-    const struct once_state *once = node->rounds->pace.outer_state;
+    const struct once_state *once = node->rounds->outer_state;
     uint32_t done, coming;
 
-    if (!node->rounds->pace.is_done || once->is_over || once->ended_ns != 0) return false;
+    if (!node->rounds->is_done || once->is_over || once->ended_ns != 0) return false;
     if (round_is_active(node->round) || node_now(node) < once->next_ns) return false;
     count_mates(node, &done, &coming);
     return coming == 0 && done > 0;
@@ -153,7 +145,7 @@ static bool due(const struct node *node)
 /* With those that are done. */
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct once_state *once = node->rounds->pace.outer_state;
+    struct once_state *once = node->rounds->outer_state;
     size_t kept = 0;
 
     once->tries++;
@@ -164,7 +156,7 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
         if (other != NULL && !other->progress.is_done) continue; /* NULL: this peer */
         ids[kept++] = ids[i];
     }
-    node->rounds->pace.inner->begin(node, ids, kept);
+    node->rounds->inner->begin(node, ids, kept);
 }
 
 const struct pace_ops pace_once = {

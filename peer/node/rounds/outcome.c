@@ -11,17 +11,6 @@
 
 enum { OUTCOMES_PER_S = 4 };
 
-static bool is_allowed(struct node *node, struct neighbour *neighbour)
-{
-    uint64_t now_ns = node_now(node);
-
-    if (now_ns - neighbour->outcomes_ns >= NS_PER_S) {
-        neighbour->outcomes_ns = now_ns;
-        neighbour->outcomes = 0;
-    }
-    return neighbour->outcomes++ < OUTCOMES_PER_S;
-}
-
 static void answer(struct node *node, struct peer_id to, const struct message_outcome_ask *ask)
 {
     struct outcome_word word = {.key = ask->key, .participant = ask->participant};
@@ -69,7 +58,10 @@ bool rounds_on_outcome(struct node *node, struct peer_id from, const struct mess
     struct neighbour *neighbour = door_neighbour(node, from);
 
     if (message->type != MESSAGE_OUTCOME_ASK && message->type != MESSAGE_OUTCOME_TOLD) return false;
-    if (neighbour == NULL || !is_allowed(node, neighbour)) return true;
+    if (neighbour == NULL ||
+        !door_ration(&neighbour->outcomes, node_now(node), NS_PER_S, OUTCOMES_PER_S)) {
+        return true;
+    }
     if (message->type == MESSAGE_OUTCOME_ASK) {
         on_ask(node, from, message);
     } else {

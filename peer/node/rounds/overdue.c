@@ -23,11 +23,10 @@ static uint64_t passed_by(const struct exchange_counts *counts)
 
 uint64_t rounds_overdue_missed(const struct node *node)
 {
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
     uint64_t passed;
 
     if (node->round == NULL || !node->rounds->overdue.is_begun) return 0;
-    round_stats(node->round, &stats);
     passed = passed_by(&stats.counts);
     return passed > node->rounds->overdue.passed_before
                ? passed - node->rounds->overdue.passed_before
@@ -40,7 +39,7 @@ static bool is_due(const struct node *node)
     const struct rounds_overdue *overdue = &node->rounds->overdue;
 
     /* At the goal the pace tells of it itself. */
-    if (node->rounds->pace.is_done || !pace_has_periods(node)) return false;
+    if (node->rounds->is_done || !pace_has_periods(node)) return false;
     if (node_now(node) < overdue->ok_ns + OVERDUE_NS) return false;
     if (strategy->every_ns > 0) {
         return node_now(node) >= overdue->ok_ns + OVERDUE_NS + 2 * strategy->every_ns;
@@ -110,26 +109,16 @@ static void tell(const struct node *node, const char *reason)
              reason == NULL ? "" : "; the last attempt failed: ", reason == NULL ? "" : reason);
 }
 
-/* Linked, and with a model that mixes with ours. */
-static uint32_t count_mates(const struct node *node)
-{
-    uint32_t mates = 0;
-
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        mates += models_holds(&node->neighbours[i], node->lineage);
-    }
-    return mates;
-}
-
 void rounds_overdue_at_goal(struct node *node)
 {
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
     char text[OBSTACLES_BYTES];
-    uint32_t mates = count_mates(node);
+    uint32_t unready = 0, paused = 0, mates;
 
+    count_obstacles(node, &unready, &paused);
+    mates = node->neighbours_count - unready;
     if (node->round == NULL || node->options.resume != NULL || mates == 0) return;
     if (node->own_steps == 0) return;
-    round_stats(node->round, &stats);
     if (stats.counts.rounds_ok > 0) return;
     node->result.never_averaged = true;
     fault_set(&node->result.why, RC_TIMEOUT,
@@ -144,10 +133,9 @@ void rounds_overdue_at_goal(struct node *node)
 void rounds_overdue_look(struct node *node)
 {
     struct rounds_overdue *overdue = &node->rounds->overdue;
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
     if (node->round == NULL) return;
-    round_stats(node->round, &stats);
     if (node->state != NODE_TRAINING || rounds_wait_for_peers(node)) {
         overdue->is_begun = false; /* a model that is taken over brings its round's number along */
         return;

@@ -6,9 +6,6 @@
  * a while, the row is made anew no more than five times a second, but at once while the swarm is
  * still being discovered. Links to neighbours are asked for. Loop thread.
  */
-#include "peer/node/rounds/own_row.h"
-
-#include "base/mem.h"
 #include "peer/node/rounds/internal.h"
 
 enum { SMALL = 128 }; /* members; their news spreads at once, and rows cost little */
@@ -80,20 +77,10 @@ void own_row_refresh(struct own_row *own, struct node *node)
     mem_free(row);
 }
 
-bool own_row_has(const struct own_row *own, struct peer_id id)
+bool rounds_has_id(const struct peer_id *ids, size_t count, struct peer_id id)
 {
-    uint32_t low = 0, high = own->count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        int order = peer_id_compare(own->ids[middle], id);
-
-        if (order == 0) return true;
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    for (size_t i = 0; i < count; i++) {
+        if (peer_id_is_equal(ids[i], id)) return true;
     }
     return false;
 }

@@ -10,19 +10,19 @@ static const struct pace_ops *inner_of(const struct strategy *strategy)
     return strategy->exchange->is_group ? &pace_group : &pace_pair;
 }
 
-enum rc pace_create(struct pace *pace, const struct strategy *strategy)
+enum rc pace_create(struct rounds *rounds, const struct strategy *strategy)
 {
-    pace->inner = inner_of(strategy);
-    pace->outer = strategy->at_end ? &pace_once : &pace_finish;
-    pace->inner_state = mem_alloc(pace->inner->bytes);
-    pace->outer_state = mem_alloc(pace->outer->bytes);
-    return pace->inner_state == NULL || pace->outer_state == NULL ? RC_NOMEM : RC_OK;
+    rounds->inner = inner_of(strategy);
+    rounds->outer = strategy->at_end ? &pace_once : &pace_finish;
+    rounds->inner_state = mem_alloc(rounds->inner->bytes);
+    rounds->outer_state = mem_alloc(rounds->outer->bytes);
+    return rounds->inner_state == NULL || rounds->outer_state == NULL ? RC_NOMEM : RC_OK;
 }
 
-void pace_destroy(struct pace *pace)
+void pace_destroy(struct rounds *rounds)
 {
-    mem_free(pace->inner_state);
-    mem_free(pace->outer_state);
+    mem_free(rounds->inner_state);
+    mem_free(rounds->outer_state);
 }
 
 /* ---- periods ---- */
@@ -38,37 +38,36 @@ bool pace_is_over(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
-    if (node->rounds->pace.is_done) return true;
+    if (node->rounds->is_done) return true;
     if (strategy->every_ns > 0)
-        return node_now(node) >= node->rounds->pace.mixed_ns + strategy->every_ns;
-    return node->step >= node->rounds->pace.mixed_step + strategy_every(strategy, node->step);
+        return node_now(node) >= node->rounds->mixed_ns + strategy->every_ns;
+    return node->step >= node->rounds->mixed_step + strategy_every(strategy, node->step);
 }
 
 uint64_t pace_steps_left(const struct node *node)
 {
     uint64_t every = strategy_every(node->options.strategy, node->step);
-    uint64_t since = node->step - node->rounds->pace.mixed_step;
+    uint64_t since = node->step - node->rounds->mixed_step;
 
     return since < every ? every - since : UINT64_MAX;
 }
 
 void pace_begin_period(struct node *node)
 {
-    node->rounds->pace.mixed_step = node->step;
-    node->rounds->pace.mixed_ns = node_now(node);
+    node->rounds->mixed_step = node->step;
+    node->rounds->mixed_ns = node_now(node);
 }
 
 /* The time from one round's begin to the next, smoothed, for whoever weighs what a lost one costs.
  */
 void pace_measure(struct node *node)
 {
-    uint64_t length_ns = node_now(node) - node->rounds->pace.mixed_ns;
+    uint64_t length_ns = node_now(node) - node->rounds->mixed_ns;
 
-    if (node->rounds->pace.mixed_ns == 0) return;
-    node->rounds->pace.period_ns = node->rounds->pace.period_ns == 0
-                                       ? length_ns
-                                       : (3 * node->rounds->pace.period_ns + length_ns) / 4;
-    trust_set_period(node->trust, node->rounds->pace.period_ns);
+    if (node->rounds->mixed_ns == 0) return;
+    node->rounds->period_ns =
+        node->rounds->period_ns == 0 ? length_ns : (3 * node->rounds->period_ns + length_ns) / 4;
+    trust_set_period(node->trust, node->rounds->period_ns);
 }
 
 uint64_t pace_period_ns(const struct node *node)
@@ -77,8 +76,7 @@ uint64_t pace_period_ns(const struct node *node)
     uint64_t period_ns;
 
     if (strategy->every_ns > 0) return strategy->every_ns;
-    if (__builtin_mul_overflow(strategy_every(strategy, node->step), lane_step_ns(node),
-                               &period_ns) ||
+    if (__builtin_mul_overflow(strategy_every(strategy, node->step), node->step_ns, &period_ns) ||
         period_ns > UINT64_MAX / 4) {
         return 0;
     }
@@ -90,7 +88,7 @@ uint64_t pace_count(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
 
     if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
-    return node->step / strategy_every(strategy, node->step) + node->rounds->pace.last_made;
+    return node->step / strategy_every(strategy, node->step) + node->rounds->last_made;
 }
 
 /* ---- rounds ---- */

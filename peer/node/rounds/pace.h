@@ -68,23 +68,14 @@ struct pace_ops {
     bool (*lacks_round)(const struct node *node);
 };
 
-/* Of a node. */
-struct pace {
-    const struct pace_ops *inner, *outer;
-    void *inner_state, *outer_state;
-    bool is_done;        /* the goal is reached, no step is taken, and periods do not count */
-    uint32_t last_made;  /* last rounds that were made since, each of which is a period */
-    uint64_t mixed_step; /* a period counts from here: of the last round, or of an attempt */
-    uint64_t mixed_ns;
-    uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
-};
-
 extern const struct pace_ops pace_group, pace_pair, pace_push, pace_graph; /* inner ones */
 extern const struct pace_ops pace_once, pace_finish;                       /* outer ones */
 
-/** `pace`, all zero, is to be that of `strategy`. RC_NOMEM. */
-MUST_USE enum rc pace_create(struct pace *pace, const struct strategy *strategy);
-void pace_destroy(struct pace *pace);
+struct rounds;
+
+/** Those of `strategy`, with states of their own. RC_NOMEM. */
+MUST_USE enum rc pace_create(struct rounds *rounds, const struct strategy *strategy);
+void pace_destroy(struct rounds *rounds);
 
 /* ---- what they have in common: periods of steps or of time, from mixed_step and mixed_ns */
 

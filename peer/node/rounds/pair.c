@@ -5,7 +5,6 @@
  */
 #include "peer/node/rounds/internal.h"
 #include "peer/node/partners.h"
-#include "peer/node/rounds/own_row.h"
 
 struct pair_state {
     struct partners partners;
@@ -17,12 +16,11 @@ struct pair_state {
 /* A round that was given up half way is owed: the next begins at once. */
 static void heard(struct node *node)
 {
-    struct pair_state *pair = node->rounds->pace.inner_state;
+    struct pair_state *pair = node->rounds->inner_state;
     uint64_t now_ns = node_now(node);
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
     const struct exchange_counts *counts = &stats.counts;
 
-    round_stats(node->round, &stats);
     if (counts->rounds_ok != pair->seen.rounds_ok) {
         partners_met(&pair->partners);
         pair->is_owed = false;
@@ -37,7 +35,7 @@ static void heard(struct node *node)
 
 static bool due(const struct node *node)
 {
-    const struct pair_state *pair = node->rounds->pace.inner_state;
+    const struct pair_state *pair = node->rounds->inner_state;
 
     return pair->is_owed || pace_is_over(node);
 }
@@ -52,33 +50,34 @@ static bool again(struct node *node)
 /* At the goal, finish says whether it is due. */
 static uint64_t next_ns(const struct node *node)
 {
-    const struct pair_state *pair = node->rounds->pace.inner_state;
+    const struct pair_state *pair = node->rounds->inner_state;
     uint64_t wait_ns = pair->partners.wait_ns;
 
     if (wait_ns <= node_now(node)) return UINT64_MAX;
-    return node->rounds->pace.is_done || (round_may_begin(node->round) && due(node)) ? wait_ns
-                                                                                     : UINT64_MAX;
+    return node->rounds->is_done || (round_may_begin(node->round) && due(node)) ? wait_ns
+                                                                                : UINT64_MAX;
 }
 
 static size_t choose(struct node *node, struct peer_id *ids, size_t count)
 {
     const struct topology *topology = &node->options.strategy->topology;
-    struct pair_state *pair = node->rounds->pace.inner_state;
+    struct pair_state *pair = node->rounds->inner_state;
     size_t kept = 0;
 
     if (!topology_is_graph(topology) || topology_is_directed(topology)) return count;
     own_row_refresh(&pair->row, node);
     for (size_t i = 0; i < count; i++) {
-        bool is_self = peer_id_is_equal(ids[i], node->self);
-
-        if (is_self || own_row_has(&pair->row, ids[i])) ids[kept++] = ids[i];
+        if (peer_id_is_equal(ids[i], node->self) ||
+            rounds_has_id(pair->row.ids, pair->row.count, ids[i])) {
+            ids[kept++] = ids[i];
+        }
     }
     return kept;
 }
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct pair_state *pair = node->rounds->pace.inner_state;
+    struct pair_state *pair = node->rounds->inner_state;
     uint8_t rarity[LINKS_MAX + 1];
     const struct partner_list list = {.run_id = node->options.swarm->run_id,
                                       .self = node->self,

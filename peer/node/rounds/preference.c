@@ -17,13 +17,9 @@ uint64_t rounds_line_rate(const struct node *node, struct peer_id peer)
 
 double rounds_odds(const struct node *node, struct peer_id peer)
 {
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        const struct neighbour *neighbour = &node->neighbours[i];
+    const struct neighbour *neighbour = door_neighbour(node, peer);
 
-        if (!peer_id_is_equal(neighbour->id, peer)) continue;
-        return neighbour->odds > 0 ? neighbour->odds : (double)NAN;
-    }
-    return (double)NAN;
+    return neighbour != NULL && neighbour->odds > 0 ? neighbour->odds : (double)NAN;
 }
 
 static void set_odds(struct node *node, struct neighbour *neighbour, double odds)

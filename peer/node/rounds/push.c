@@ -22,11 +22,10 @@ struct push_state {
 
 static void heard(struct node *node)
 {
-    struct push_state *push = node->rounds->pace.inner_state;
+    struct push_state *push = node->rounds->inner_state;
     uint64_t now_ns = node_now(node), within_ns = 2 * (now_ns - push->offered_ns);
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
-    round_stats(node->round, &stats);
     if (stats.counts.rounds_skipped == push->seen_refused) return;
     push->seen_refused = stats.counts.rounds_skipped;
     push->is_owed = true;
@@ -38,7 +37,7 @@ static void heard(struct node *node)
 
 static bool due(const struct node *node)
 {
-    const struct push_state *push = node->rounds->pace.inner_state;
+    const struct push_state *push = node->rounds->inner_state;
 
     return push->is_owed ? node_now(node) >= push->again_ns : pace_is_over(node);
 }
@@ -46,7 +45,7 @@ static bool due(const struct node *node)
 /* A share that was refused does not wait for a border. */
 static bool again(struct node *node)
 {
-    const struct push_state *push = node->rounds->pace.inner_state;
+    const struct push_state *push = node->rounds->inner_state;
 
     heard(node);
     return push->is_owed;
@@ -55,10 +54,9 @@ static bool again(struct node *node)
 /* At the goal, finish looks often enough. */
 static uint64_t next_ns(const struct node *node)
 {
-    const struct push_state *push = node->rounds->pace.inner_state;
+    const struct push_state *push = node->rounds->inner_state;
 
-    if (node->rounds->pace.is_done || !push->is_owed || !round_may_begin(node->round))
-        return UINT64_MAX;
+    if (node->rounds->is_done || !push->is_owed || !round_may_begin(node->round)) return UINT64_MAX;
     return push->again_ns;
 }
 
@@ -92,10 +90,10 @@ static void prefer(struct node *node, const struct graph_members *members, struc
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct push_state *push = node->rounds->pace.inner_state;
+    struct push_state *push = node->rounds->inner_state;
     struct graph_members members = {
         .ids = ids, .count = (uint32_t)count, .run_id = node->options.swarm->run_id};
-    bool is_new = node->rounds->pace.is_done ? !push->is_owed : pace_is_over(node);
+    bool is_new = node->rounds->is_done ? !push->is_owed : pace_is_over(node);
     struct graph_row row;
     struct peer_id *receiver;
 
@@ -103,12 +101,11 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     if (is_new) {
         push->period = pace_count(node);
         push->passed = 0;
-        if (node->rounds->pace.mixed_ns != 0)
-            push->length_ns = node_now(node) - node->rounds->pace.mixed_ns;
+        if (node->rounds->mixed_ns != 0) push->length_ns = node_now(node) - node->rounds->mixed_ns;
         pace_begin_period(node);
     }
     if (count < 2) return; /* alone: train on */
-    if (is_new && strategy->chance > 0 && !node->rounds->pace.is_done &&
+    if (is_new && strategy->chance > 0 && !node->rounds->is_done &&
         rng_unit(&node->rng) >= strategy->chance) {
         return;
     }

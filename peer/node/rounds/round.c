@@ -42,14 +42,14 @@ static void scored(void *context, struct peer_id peer, enum score_reason score)
 {
     struct node *node = context;
 
-    if (score == SCORE_COMMITTED && node->rounds->pace.outer->met != NULL) {
-        node->rounds->pace.outer->met(node, peer);
+    if (score == SCORE_COMMITTED && node->rounds->outer->met != NULL) {
+        node->rounds->outer->met(node, peer);
     }
     if (score == SCORE_NO_FAULT || score == SCORE_CLIPPED) note_far(context, peer);
     if (score != SCORE_NO_FAULT) door_score(context, peer, score); /* it said so of our values */
 }
 
-enum standing rounds_standing(void *context, struct peer_id peer)
+static enum standing standing(void *context, struct peer_id peer)
 {
     const struct node *node = context;
 
@@ -64,7 +64,7 @@ static void refuse_credit(struct node *node, struct peer_id from, uint64_t strea
 {
     struct message answer = {.type = MESSAGE_CANCEL};
 
-    if (!node->rounds->pace.inner->is_common) return;
+    if (!node->rounds->inner->is_common) return;
     answer.as.cancel.stream = stream;
     answer.as.cancel.code = CANCEL_START;
     (void)links_send(node->links, from, &answer); /* best effort */
@@ -107,8 +107,7 @@ void rounds_on_message(struct node *node, struct peer_id from, const struct mess
 
 /* ---- what we begin ---- */
 
-/* There may be a round with it now. */
-static bool may_mix(const struct node *node, const struct neighbour *other)
+bool rounds_may_mix(const struct node *node, const struct neighbour *other)
 {
     return models_holds(other, node->lineage) && !rounds_busy_leaves(node, other) &&
            trust_may_mix(node->trust, other->id, node_now(node));
@@ -123,11 +122,10 @@ static size_t mixing_members(struct node *node, struct peer_id *ids)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (may_mix(node, other)) count = peer_id_insert(ids, count, other->id);
+        if (rounds_may_mix(node, other)) count = peer_id_insert(ids, count, other->id);
     }
-    return node->rounds->pace.inner->choose == NULL
-               ? count
-               : node->rounds->pace.inner->choose(node, ids, count);
+    return node->rounds->inner->choose == NULL ? count
+                                               : node->rounds->inner->choose(node, ids, count);
 }
 
 static bool has_partners(struct node *node)
@@ -140,22 +138,30 @@ static bool has_partners(struct node *node)
 bool rounds_are_near(struct node *node, double ns)
 {
     const struct strategy *strategy = node->options.strategy;
-    const struct pace *pace = &node->rounds->pace;
+    const struct rounds *rounds = node->rounds;
     uint64_t now_ns = node_now(node), due, step;
 
     if (round_is_active(node->round)) return true;
     /* With nobody to average with none does, however long one has been due. */
     if (!has_partners(node)) return false;
     if (strategy->every_ns > 0) {
-        due = pace->mixed_ns + strategy->every_ns;
+        due = rounds->mixed_ns + strategy->every_ns;
         return due <= now_ns || (double)(due - now_ns) < ns;
     }
-    due = pace->mixed_step + strategy_every(strategy, node->step);
+    due = rounds->mixed_step + strategy_every(strategy, node->step);
     step = node->step + 1; /* one is under way */
-    return step >= due || (double)(due - step) * (double)lane_step_ns(node) < ns;
+    return step >= due || (double)(due - step) * (double)node->step_ns < ns;
 }
 
 /* ---- what others ask ---- */
+
+struct round_stats rounds_stats(const struct node *node)
+{
+    struct round_stats stats = {0};
+
+    if (node->round != NULL) round_stats(node->round, &stats);
+    return stats;
+}
 
 bool rounds_are_settling(const struct node *node)
 {
@@ -164,27 +170,27 @@ bool rounds_are_settling(const struct node *node)
 
 bool rounds_are_common(const struct node *node)
 {
-    return node->rounds->pace.inner->is_common;
+    return node->rounds->inner->is_common;
 }
 
 bool rounds_wait(const struct node *node)
 {
-    return node->round != NULL && node->rounds->pace.inner->waits(node);
+    return node->round != NULL && node->rounds->inner->waits(node);
 }
 
 uint64_t rounds_steps_until(const struct node *node)
 {
-    return node->round == NULL ? UINT64_MAX : node->rounds->pace.inner->steps_until(node);
+    return node->round == NULL ? UINT64_MAX : node->rounds->inner->steps_until(node);
 }
 
 bool rounds_stay(struct node *node)
 {
-    return node->round != NULL && node->rounds->pace.outer->stays(node);
+    return node->round != NULL && node->rounds->outer->stays(node);
 }
 
 bool rounds_lack_one(const struct node *node)
 {
-    const struct pace_ops *outer = node->rounds->pace.outer;
+    const struct pace_ops *outer = node->rounds->outer;
 
     return outer->lacks_round != NULL && outer->lacks_round(node);
 }
@@ -201,23 +207,17 @@ uint64_t rounds_samples_since(const struct node *node)
 
 uint64_t rounds_staleness(const struct node *node)
 {
-    return node->step - node->rounds->pace.mixed_step;
-}
-
-uint64_t rounds_once_steps(const struct node *node)
-{
-    return node->rounds->once_steps;
+    return node->step - node->rounds->mixed_step;
 }
 
 void rounds_fill_progress(const struct node *node, struct message_progress *progress)
 {
-    const struct pace *pace = &node->rounds->pace;
-    struct round_stats stats = {0};
+    const struct rounds *rounds = node->rounds;
+    const struct round_stats stats = rounds_stats(node);
 
-    if (node->round != NULL) round_stats(node->round, &stats);
     progress->round = stats.counts.next_round;
-    progress->is_done = pace->is_done;
-    progress->is_settled = pace->outer->is_settled != NULL && pace->outer->is_settled(node);
+    progress->is_done = rounds->is_done;
+    progress->is_settled = rounds->outer->is_settled != NULL && rounds->outer->is_settled(node);
     progress->busy = node->rounds->busy.told;
 }
 
@@ -298,7 +298,7 @@ uint32_t rounds_wait_for_more(const struct node *node)
 
 void rounds_begin_count(struct node *node)
 {
-    node->rounds->pace.mixed_step = node->step;
+    node->rounds->mixed_step = node->step;
 }
 
 /* Steps are counted in common, so that who joins can mix where the others do next: a whole period
@@ -307,7 +307,7 @@ void rounds_join(struct node *node)
 {
     uint64_t every = strategy_every(node->options.strategy, node->step);
 
-    node->rounds->pace.mixed_step = every > 0 ? node->step - node->step % every : node->step;
+    node->rounds->mixed_step = every > 0 ? node->step - node->step % every : node->step;
 }
 
 void rounds_tick(struct node *node)
@@ -324,18 +324,18 @@ void rounds_tick(struct node *node)
 
 void rounds_begin(struct node *node)
 {
-    const struct pace *pace = &node->rounds->pace;
+    const struct rounds *rounds = node->rounds;
     struct peer_id ids[LINKS_MAX + 1];
 
     if (node->round == NULL) return;
-    if (pace->inner->heard != NULL) pace->inner->heard(node);
-    if (!round_may_begin(node->round) || !pace->outer->due(node)) return;
-    pace->outer->begin(node, ids, mixing_members(node, ids));
+    if (rounds->inner->heard != NULL) rounds->inner->heard(node);
+    if (!round_may_begin(node->round) || !rounds->outer->due(node)) return;
+    rounds->outer->begin(node, ids, mixing_members(node, ids));
 }
 
 void rounds_offer_again(struct node *node)
 {
-    const struct pace_ops *inner = node->rounds->pace.inner;
+    const struct pace_ops *inner = node->rounds->inner;
 
     if (node->round == NULL || node->state != NODE_TRAINING || inner->again == NULL) return;
     if (inner->again(node)) rounds_begin(node);
@@ -343,12 +343,12 @@ void rounds_offer_again(struct node *node)
 
 uint64_t rounds_next_ns(const struct node *node)
 {
-    const struct pace *pace = &node->rounds->pace;
+    const struct rounds *rounds = node->rounds;
     uint64_t next = UINT64_MAX;
 
     if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
-    if (pace->inner->next_ns != NULL) next = pace->inner->next_ns(node);
-    if (pace->outer->next_ns != NULL) next = node_earlier(next, pace->outer->next_ns(node));
+    if (rounds->inner->next_ns != NULL) next = rounds->inner->next_ns(node);
+    if (rounds->outer->next_ns != NULL) next = node_earlier(next, rounds->outer->next_ns(node));
     return node_earlier(next, round_next_ns(node->round));
 }
 
@@ -387,7 +387,7 @@ static enum rc create_round(struct node *node)
                                           .context = node,
                                           .on_change = node_continue,
                                           .on_score = scored,
-                                          .standing = rounds_standing,
+                                          .standing = standing,
                                           .credit = door_chunk_credit,
                                           .line = line_rate,
                                           .answer_ns = answer_ns};
@@ -401,7 +401,7 @@ enum rc rounds_create(struct node *node)
 {
     node->rounds = mem_alloc(sizeof *node->rounds);
     if (node->rounds == NULL) return RC_NOMEM;
-    if (pace_create(&node->rounds->pace, node->options.strategy) != RC_OK) return RC_NOMEM;
+    if (pace_create(node->rounds, node->options.strategy) != RC_OK) return RC_NOMEM;
     return create_round(node);
 }
 
@@ -409,6 +409,6 @@ void rounds_destroy(struct node *node)
 {
     round_destroy(node->round);
     if (node->rounds == NULL) return;
-    pace_destroy(&node->rounds->pace);
+    pace_destroy(node->rounds);
     mem_free(node->rounds);
 }

@@ -3,10 +3,9 @@
 
 void rounds_checkpoint(struct node *node, struct checkpoint *checkpoint)
 {
-    struct round_stats stats;
+    const struct round_stats stats = rounds_stats(node);
 
     if (node->round == NULL) return;
-    round_stats(node->round, &stats);
     checkpoint->round = stats.counts.next_round;
     checkpoint->rule_values = node->mixed;
     if (!round_held_planes(node->round, checkpoint->held, &checkpoint->held_count) ||
@@ -37,7 +36,6 @@ enum rc rounds_resume(struct node *node, const struct checkpoint *checkpoint, st
 {
     enum rc rc;
 
-    node->rounds->once_steps = checkpoint->once_steps;
     node->rounds->snapshot_samples = node->samples;
     rounds_begin_count(node);
     if (node->round == NULL) return RC_OK;

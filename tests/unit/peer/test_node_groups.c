@@ -3,8 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "peer/node/internal.h"
-#include "peer/node/rounds/draws.h"
+#include "peer/node/rounds/internal.h"
 
 #include <stdio.h>
 
