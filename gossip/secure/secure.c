@@ -47,24 +47,19 @@ _Static_assert(RECORD_HEADER_BYTES + BULK_BYTES_MAX + RECORD_TAG_BYTES < 0x56505
 /*  START --greet (initiator) / H1 (responder)--> WAITING --H2 / H3--> OPEN
  *    '------------------- anything wrong ----------'---------------'--> FAILED  */
 struct secure {
+    struct secure_session now;
     struct sealer *send, *receive;
     uint64_t sent, received;        /* records of the epoch of each: the next one's number */
     uint8_t roots[2][SECRET_BYTES]; /* of sending and receiving, until they are in use */
     uint8_t exporter[SECRET_BYTES], old_exporter[SECRET_BYTES];
     uint8_t rekey_secret[SECRET_BYTES]; /* initiator, while is_rekeying */
-    uint32_t epoch;                     /* the newest whose keys are known */
-    bool is_rekeying;
-    bool is_receive_due, is_send_due; /* a direction has yet to change to `epoch` */
+    bool is_receive_due, is_send_due;   /* a direction has yet to change to `epoch` */
     struct noise noise;
     const struct swarm_secret *swarm;
-    enum secure_state state;
-    bool is_initiator;
-    uint32_t suite; /* 0: not chosen yet */
     uint64_t records_max;
-    size_t payload_bytes, remote_payload_bytes;
-    uint8_t payload[HELLO_BYTES_MAX], remote_payload[HELLO_BYTES_MAX];
-    uint8_t remote_key[PUBLIC_KEY_BYTES];
-    uint8_t session_id[SESSION_ID_BYTES];
+    bool is_initiator;
+    size_t payload_bytes;
+    uint8_t payload[HELLO_BYTES_MAX];
 };
 
 static void gate_mac(const struct swarm_secret *swarm, const uint8_t *frame,
@@ -137,7 +132,7 @@ struct secure *secure_create(const struct secure_options *options)
                                    .static_public = options->key->public_key,
                                    .ephemeral_secret = options->ephemeral_seed,
                                });
-    secure->state = SECURE_START;
+    secure->now.state = SECURE_START;
     return secure;
 }
 
@@ -150,9 +145,9 @@ void secure_destroy(struct secure *secure)
     mem_free(secure);
 }
 
-enum secure_state secure_state(const struct secure *secure)
+const struct secure_session *secure_session(const struct secure *secure)
 {
-    return secure->state;
+    return &secure->now;
 }
 
 /* The session ends here, and its keys with it. */
@@ -166,7 +161,7 @@ static enum rc fail(struct secure *secure, enum rc rc)
     sodium_memzero(secure->exporter, sizeof secure->exporter);
     sodium_memzero(secure->old_exporter, sizeof secure->old_exporter);
     sodium_memzero(secure->rekey_secret, sizeof secure->rekey_secret);
-    secure->state = SECURE_FAILED;
+    secure->now.state = SECURE_FAILED;
     return rc;
 }
 
@@ -191,11 +186,11 @@ enum rc secure_greet(struct secure *secure, uint8_t *out, size_t *out_count)
 {
     enum rc rc;
 
-    CHECK(secure->is_initiator && secure->state == SECURE_START);
+    CHECK(secure->is_initiator && secure->now.state == SECURE_START);
     rc = write_message(secure, KIND_H1, out, out_count);
     if (rc != RC_OK) return fail(secure, rc);
     CHECK(*out_count == H1_BYTES);
-    secure->state = SECURE_WAITING;
+    secure->now.state = SECURE_WAITING;
     return RC_OK;
 }
 
@@ -205,10 +200,10 @@ static void become_open(struct secure *secure)
     CHECK(noise_is_done(&secure->noise));
     noise_split(&secure->noise, secure->roots[secure->is_initiator ? 0 : 1],
                 secure->roots[secure->is_initiator ? 1 : 0], secure->exporter);
-    memcpy(secure->remote_key, secure->noise.remote_static, PUBLIC_KEY_BYTES);
-    memcpy(secure->session_id, secure->noise.hash, SESSION_ID_BYTES);
+    memcpy(secure->now.remote_key, secure->noise.remote_static, PUBLIC_KEY_BYTES);
+    memcpy(secure->now.session_id, secure->noise.hash, SESSION_ID_BYTES);
     noise_deinit(&secure->noise);
-    secure->state = SECURE_OPEN;
+    secure->now.state = SECURE_OPEN;
 }
 
 static enum rc answer_h1(struct secure *secure, const uint8_t *frame, size_t count, uint8_t *out,
@@ -223,7 +218,7 @@ static enum rc answer_h1(struct secure *secure, const uint8_t *frame, size_t cou
                     &nothing_bytes);
     if (rc != RC_OK) return rc;
     rc = write_message(secure, KIND_H2, out, out_count);
-    if (rc == RC_OK) secure->state = SECURE_WAITING;
+    if (rc == RC_OK) secure->now.state = SECURE_WAITING;
     return rc;
 }
 
@@ -233,8 +228,8 @@ static enum rc read_payload(struct secure *secure, uint8_t kind, const uint8_t *
 
     if (!prefix_is(frame, count, kind)) return RC_FORMAT;
     rc = noise_read(&secure->noise, frame + PREFIX_BYTES, count - PREFIX_BYTES,
-                    secure->remote_payload, sizeof secure->remote_payload,
-                    &secure->remote_payload_bytes);
+                    secure->now.remote_payload, sizeof secure->now.remote_payload,
+                    &secure->now.remote_payload_bytes);
     return rc == RC_LIMIT ? RC_FORMAT : rc;
 }
 
@@ -244,38 +239,19 @@ enum rc secure_answer(struct secure *secure, const uint8_t *frame, size_t count,
     enum rc rc = RC_FORMAT;
 
     *out_count = 0;
-    if (secure->state == SECURE_START && !secure->is_initiator) {
+    if (secure->now.state == SECURE_START && !secure->is_initiator) {
         rc = answer_h1(secure, frame, count, out, out_count);
-    } else if (secure->state == SECURE_WAITING && secure->is_initiator) {
+    } else if (secure->now.state == SECURE_WAITING && secure->is_initiator) {
         rc = read_payload(secure, KIND_H2, frame, count);
         if (rc == RC_OK) rc = write_message(secure, KIND_H3, out, out_count);
         if (rc == RC_OK) become_open(secure);
-    } else if (secure->state == SECURE_WAITING) {
+    } else if (secure->now.state == SECURE_WAITING) {
         rc = read_payload(secure, KIND_H3, frame, count);
         if (rc == RC_OK) become_open(secure);
     }
     if (rc == RC_OK) return RC_OK;
     *out_count = 0;
     return fail(secure, rc);
-}
-
-const uint8_t *secure_remote_payload(const struct secure *secure, size_t *bytes)
-{
-    CHECK(secure->state == SECURE_OPEN);
-    *bytes = secure->remote_payload_bytes;
-    return secure->remote_payload;
-}
-
-const uint8_t *secure_remote_key(const struct secure *secure)
-{
-    CHECK(secure->state == SECURE_OPEN);
-    return secure->remote_key;
-}
-
-const uint8_t *secure_session_id(const struct secure *secure)
-{
-    CHECK(secure->state == SECURE_OPEN);
-    return secure->session_id;
 }
 
 uint32_t secure_suites(void)
@@ -286,21 +262,21 @@ uint32_t secure_suites(void)
 
 void secure_choose_suite(struct secure *secure, uint32_t remote_suites)
 {
-    CHECK(secure->state == SECURE_OPEN && secure->suite == 0);
+    CHECK(secure->now.state == SECURE_OPEN && secure->now.suite == 0);
     /* ChaCha20 is mandatory: who does not list it gets it all the same. */
-    secure->suite = (secure_suites() & remote_suites & SUITE_AES256GCM) != 0
-                        ? SUITE_AES256GCM
-                        : SUITE_CHACHA20POLY1305;
-    sealer_set(secure->send, secure->suite, secure->roots[0], 0);
-    sealer_set(secure->receive, secure->suite, secure->roots[1], 0);
+    secure->now.suite = (secure_suites() & remote_suites & SUITE_AES256GCM) != 0
+                            ? SUITE_AES256GCM
+                            : SUITE_CHACHA20POLY1305;
+    sealer_set(secure->send, secure->now.suite, secure->roots[0], 0);
+    sealer_set(secure->receive, secure->now.suite, secure->roots[1], 0);
     sodium_memzero(secure->roots, sizeof secure->roots);
 }
 
 enum rc secure_seal(struct secure *secure, const void *head, size_t head_count, const void *tail,
                     size_t tail_count, uint8_t *out)
 {
-    if (secure->state == SECURE_FAILED) return RC_CLOSED;
-    CHECK(secure->state == SECURE_OPEN && secure->suite != 0);
+    if (secure->now.state == SECURE_FAILED) return RC_CLOSED;
+    CHECK(secure->now.state == SECURE_OPEN && secure->now.suite != 0);
     if (head_count > BULK_BYTES_MAX || tail_count > BULK_BYTES_MAX - head_count) return RC_LIMIT;
     if (secure->sent >= secure->records_max) return RC_LIMIT;
     sealer_seal(secure->send, secure->sent++, head, head_count, tail, tail_count, out);
@@ -310,7 +286,7 @@ enum rc secure_seal(struct secure *secure, const void *head, size_t head_count, 
 /* The other side's records are of the new epoch from here on. */
 static void receive_next(struct secure *secure)
 {
-    sealer_set(secure->receive, secure->suite, secure->roots[1], (uint8_t)secure->epoch);
+    sealer_set(secure->receive, secure->now.suite, secure->roots[1], (uint8_t)secure->now.epoch);
     sodium_memzero(secure->roots[1], SECRET_BYTES);
     sodium_memzero(secure->old_exporter, sizeof secure->old_exporter);
     secure->received = 0;
@@ -322,10 +298,10 @@ enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count, const u
 {
     enum rc rc;
 
-    if (secure->state != SECURE_OPEN) return fail(secure, RC_FORMAT);
-    CHECK(secure->suite != 0);
+    if (secure->now.state != SECURE_OPEN) return fail(secure, RC_FORMAT);
+    CHECK(secure->now.suite != 0);
     if (count < secure_record_bytes(0)) return fail(secure, RC_FORMAT);
-    if (secure->is_receive_due && frame[4] == (uint8_t)secure->epoch) receive_next(secure);
+    if (secure->is_receive_due && frame[4] == (uint8_t)secure->now.epoch) receive_next(secure);
     if (secure->received >= secure->records_max) return fail(secure, RC_LIMIT);
     rc = sealer_open(secure->receive, secure->received, frame, count, inner, inner_count);
     if (rc != RC_OK) return fail(secure, rc);
@@ -335,17 +311,6 @@ enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count, const u
 
 /* ---- the next epoch ---- */
 
-uint32_t secure_epoch(const struct secure *secure)
-{
-    return secure->epoch;
-}
-
-uint32_t secure_suite(const struct secure *secure)
-{
-    CHECK(secure->suite != 0);
-    return secure->suite;
-}
-
 uint64_t secure_records(const struct secure *secure)
 {
     return secure->sent > secure->received ? secure->sent : secure->received;
@@ -353,27 +318,22 @@ uint64_t secure_records(const struct secure *secure)
 
 const uint8_t *secure_exporter(const struct secure *secure, uint32_t epoch)
 {
-    if (secure->state != SECURE_OPEN) return NULL;
-    if (epoch == secure->epoch) return secure->exporter;
-    return secure->is_receive_due && epoch + 1 == secure->epoch ? secure->old_exporter : NULL;
+    if (secure->now.state != SECURE_OPEN) return NULL;
+    if (epoch == secure->now.epoch) return secure->exporter;
+    return secure->is_receive_due && epoch + 1 == secure->now.epoch ? secure->old_exporter : NULL;
 }
 
 bool secure_may_rekey(const struct secure *secure)
 {
-    return secure->state == SECURE_OPEN && secure->is_initiator && !secure->is_rekeying &&
+    return secure->now.state == SECURE_OPEN && secure->is_initiator && !secure->now.is_rekeying &&
            !secure->is_receive_due && !secure->is_send_due;
-}
-
-bool secure_is_rekeying(const struct secure *secure)
-{
-    return secure->is_rekeying;
 }
 
 void secure_rekey_start(struct secure *secure, const uint8_t seed[SECRET_BYTES],
                         uint8_t key[PUBLIC_KEY_BYTES])
 {
     CHECK(secure_may_rekey(secure));
-    secure->is_rekeying = true;
+    secure->now.is_rekeying = true;
     memcpy(secure->rekey_secret, seed, SECRET_BYTES);
     CHECK(crypto_scalarmult_base(key, secure->rekey_secret) == 0);
 }
@@ -390,7 +350,7 @@ static enum rc next_epoch(struct secure *secure, const uint8_t own_secret[SECRET
     if (crypto_scalarmult(context + 4 + 2 * PUBLIC_KEY_BYTES, own_secret, remote) != 0) {
         return RC_AUTH;
     }
-    store_le32(context, ++secure->epoch);
+    store_le32(context, ++secure->now.epoch);
     memcpy(ours, own, PUBLIC_KEY_BYTES);
     memcpy(theirs, remote, PUBLIC_KEY_BYTES);
     memcpy(secure->old_exporter, secure->exporter, SECRET_BYTES);
@@ -411,8 +371,8 @@ enum rc secure_rekey_answer(struct secure *secure, uint32_t epoch,
 {
     enum rc rc;
 
-    if (secure->state != SECURE_OPEN || secure->is_initiator || epoch != secure->epoch + 1 ||
-        secure->is_receive_due || secure->is_send_due) {
+    if (secure->now.state != SECURE_OPEN || secure->is_initiator ||
+        epoch != secure->now.epoch + 1 || secure->is_receive_due || secure->is_send_due) {
         return fail(secure, RC_FORMAT);
     }
     CHECK(crypto_scalarmult_base(key, seed) == 0);
@@ -426,14 +386,15 @@ enum rc secure_rekey_finish(struct secure *secure, uint32_t epoch,
     uint8_t key[PUBLIC_KEY_BYTES];
     enum rc rc;
 
-    if (secure->state != SECURE_OPEN || !secure->is_rekeying || epoch != secure->epoch + 1) {
+    if (secure->now.state != SECURE_OPEN || !secure->now.is_rekeying ||
+        epoch != secure->now.epoch + 1) {
         return fail(secure, RC_FORMAT);
     }
     CHECK(crypto_scalarmult_base(key, secure->rekey_secret) == 0);
     rc = next_epoch(secure, secure->rekey_secret, key, remote);
     sodium_memzero(secure->rekey_secret, sizeof secure->rekey_secret);
     if (rc != RC_OK) return fail(secure, rc);
-    secure->is_rekeying = false;
+    secure->now.is_rekeying = false;
     receive_next(secure); /* REKEY_ACK was the last record of the old epoch */
     secure_rekey_send(secure);
     return RC_OK;
@@ -441,8 +402,8 @@ enum rc secure_rekey_finish(struct secure *secure, uint32_t epoch,
 
 void secure_rekey_send(struct secure *secure)
 {
-    if (secure->state != SECURE_OPEN || !secure->is_send_due) return;
-    sealer_set(secure->send, secure->suite, secure->roots[0], (uint8_t)secure->epoch);
+    if (secure->now.state != SECURE_OPEN || !secure->is_send_due) return;
+    sealer_set(secure->send, secure->now.suite, secure->roots[0], (uint8_t)secure->now.epoch);
     sodium_memzero(secure->roots[0], SECRET_BYTES);
     secure->sent = 0;
     secure->is_send_due = false;

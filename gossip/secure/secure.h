@@ -92,10 +92,21 @@ struct secure_options {
 };
 
 struct secure;
+/* What is known of a session so far: zeros where it is too early. */
+struct secure_session {
+    enum secure_state state;
+    uint32_t epoch;   /* the newest whose keys are known */
+    uint32_t suite;   /* 0: not chosen yet */
+    bool is_rekeying; /* initiator: between secure_rekey_start() and secure_rekey_finish() */
+    size_t remote_payload_bytes;
+    uint8_t remote_payload[HELLO_BYTES_MAX]; /* proven, as is the rest, once OPEN */
+    uint8_t remote_key[PUBLIC_KEY_BYTES];    /* the other side's X25519 static key */
+    uint8_t session_id[SESSION_ID_BYTES];
+};
 
 struct secure *secure_create(const struct secure_options *options); /* NULL: no memory */
 void secure_destroy(struct secure *secure);                         /* wipes; NULL is fine */
-enum secure_state secure_state(const struct secure *secure);
+const struct secure_session *secure_session(const struct secure *secure);
 
 /** Cheap test of a stranger's first H1_BYTES bytes: prefix and gate MAC, no DH. RC_FORMAT, RC_AUTH.
  */
@@ -108,14 +119,10 @@ MUST_USE enum rc secure_greet(struct secure *secure, uint8_t *out, size_t *out_c
  *  H3. Any failure: state FAILED and RC_AUTH or RC_FORMAT. */
 MUST_USE enum rc secure_answer(struct secure *secure, const uint8_t *frame, size_t count,
                                uint8_t *out, size_t *out_count);
-/** Once OPEN: the other side's payload (borrowed) and its X25519 static key. */
-const uint8_t *secure_remote_payload(const struct secure *secure, size_t *bytes);
-const uint8_t *secure_remote_key(const struct secure *secure);
 /** Once OPEN, before the first record and exactly once: fix the record cipher, the best one both
  *  masks have. */
 void secure_choose_suite(struct secure *secure, uint32_t remote_suites);
-uint32_t secure_suites(void);                                  /* this machine's mask */
-const uint8_t *secure_session_id(const struct secure *secure); /* SESSION_ID_BYTES */
+uint32_t secure_suites(void); /* this machine's mask */
 
 /** Frame bytes of a record with `inner_count` inner bytes. */
 static inline size_t secure_record_bytes(size_t inner_count)
@@ -135,17 +142,13 @@ MUST_USE enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count
 
 /* The next epoch of a session, which only its initiator can begin. Keys of the old one are wiped at
  * the first record of the new one, either way. Errors end the session. */
-uint32_t secure_epoch(const struct secure *secure); /* the newest whose keys are known */
-uint32_t secure_suite(const struct secure *secure);
 /** Records of the epoch in force, of the direction that has more of them. */
 uint64_t secure_records(const struct secure *secure);
 /** What keys of further connections of the session come from; borrowed. NULL: neither the newest
  *  epoch nor one that the other side may still be in. */
 const uint8_t *secure_exporter(const struct secure *secure, uint32_t epoch);
 bool secure_may_rekey(const struct secure *secure);
-/** Initiator: between secure_rekey_start() and secure_rekey_finish(). */
-bool secure_is_rekeying(const struct secure *secure);
-/** Initiator: the ephemeral key for REKEY {secure_epoch() + 1, key}. */
+/** Initiator: the ephemeral key for REKEY {epoch + 1, key}. */
 void secure_rekey_start(struct secure *secure, const uint8_t seed[SECRET_BYTES],
                         uint8_t key[PUBLIC_KEY_BYTES]);
 /** Responder: a REKEY came; `key` is for REKEY_ACK, which must be the last record sealed before

@@ -250,7 +250,7 @@ static enum rc sessions_make(struct env *env, uint32_t suite, struct sessions *s
                            frame[turn % 2], &count[turn % 2]);
     }
     for (int i = 0; i < 2 && rc == RC_OK; i++) {
-        if (secure_state(both[i]) != SECURE_OPEN) return RC_AUTH;
+        if (secure_session(both[i])->state != SECURE_OPEN) return RC_AUTH;
         secure_choose_suite(both[i], suite);
     }
     return rc;

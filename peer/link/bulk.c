@@ -145,7 +145,7 @@ static uint32_t bulk_suite(const struct links *links, const struct link *link)
         address_is_loopback(link->address)) {
         return SUITE_CLEAR;
     }
-    return secure_suite(link->secure);
+    return secure_session(link->secure)->suite;
 }
 
 /* Both nonces are known: keys, and DATA may flow. */
@@ -221,7 +221,7 @@ static bool is_bulk_open(const struct link *link, bool *is_opening)
 
     *is_opening = false;
     TAILQ_FOREACH (bulk, &link->bulks, of_link) {
-        bool is_new = bulk->attach.epoch == secure_epoch(link->secure);
+        bool is_new = bulk->attach.epoch == secure_session(link->secure)->epoch;
 
         if (bulk->state < BULK_OPEN) *is_opening = true;
         if (bulk->state == BULK_OPEN && is_new && !bulk->has_left) is_open = true;
@@ -237,7 +237,7 @@ static bool has_old_bulk(const struct link *link)
     TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         if (bulk->state < BULK_OPEN) continue;
         if (bulk->state > BULK_OPEN || bulk->has_left ||
-            bulk->attach.epoch != secure_epoch(link->secure)) {
+            bulk->attach.epoch != secure_session(link->secure)->epoch) {
             return true;
         }
     }
@@ -263,7 +263,7 @@ enum bulk_way bulk_way(struct links *links, struct link *link, const struct inne
         link->bulk_retry_ns = now_ns + LINK_BULK_RETRY_NS;
     }
     if (now_ns < link->bulk_retry_ns) return BULK_NONE;
-    if (secure_is_rekeying(link->secure)) return BULK_WAIT; /* a new epoch is about to begin */
+    if (secure_session(link->secure)->is_rekeying) return BULK_WAIT; /* a new epoch begins soon */
     if (link->is_dialled ? bulk_dial(links, link) : bulk_ask(links, link)) return BULK_WAIT;
     link->bulk_retry_ns = now_ns + LINK_BULK_RETRY_NS;
     return BULK_NONE;
@@ -274,8 +274,8 @@ void bulk_on_asked(struct links *links, struct link *link, uint32_t count)
     uint32_t had = bulks_in_epoch(link);
     bool is_opening;
 
-    if (!link->is_dialled || secure_is_rekeying(link->secure)) return; /* they ask again */
-    if (!is_bulk_open(link, &is_opening)) count = 1;                   /* the first one alone */
+    if (!link->is_dialled || secure_session(link->secure)->is_rekeying) return; /* they ask again */
+    if (!is_bulk_open(link, &is_opening)) count = 1; /* the first one alone */
     if (count > LINK_BULKS_SPREAD) count = LINK_BULKS_SPREAD;
     if (count > 1 && has_old_bulk(link)) return;
     while (had < count && bulks_may_add(links, link) && bulk_dial(links, link)) {
@@ -290,12 +290,12 @@ void bulk_on_connected(struct links *links, struct bulk *bulk)
     uint8_t frame[ATTACH_BYTES];
 
     link_touch(links, link);
-    attach->epoch = secure_epoch(link->secure);
+    attach->epoch = secure_session(link->secure)->epoch;
     if (link->attach_epoch != attach->epoch) link->attach_next = 0;
     link->attach_epoch = attach->epoch;
     attach->number = link->attach_next;
     link->attach_next += 2;
-    memcpy(attach->session_id, secure_session_id(link->secure), SESSION_ID_BYTES);
+    memcpy(attach->session_id, secure_session(link->secure)->session_id, SESSION_ID_BYTES);
     links->options.env->ops->entropy(links->options.env, attach->nonces[0], ATTACH_NONCE_BYTES);
     attach_ask(attach, secure_exporter(link->secure, attach->epoch), true, frame);
     bulk_become(bulk, BULK_ATTACHING);
@@ -322,8 +322,9 @@ static struct link *session_find(const struct links *links, const struct attach 
     struct link *link;
 
     TAILQ_FOREACH (link, &links->all, siblings) {
-        if (link->is_current && secure_state(link->secure) == SECURE_OPEN &&
-            memcmp(secure_session_id(link->secure), attach->session_id, SESSION_ID_BYTES) == 0) {
+        if (link->is_current && secure_session(link->secure)->state == SECURE_OPEN &&
+            memcmp(secure_session(link->secure)->session_id, attach->session_id,
+                   SESSION_ID_BYTES) == 0) {
             return link;
         }
     }
@@ -456,7 +457,7 @@ void bulk_on_lost(struct links *links, struct bulk *bulk)
 static bool is_due_to_leave(const struct bulk *bulk)
 {
     return bulk->state == BULK_OPEN && bulk->is_dialled && !bulk_is_sending(bulk) &&
-           bulk->attach.epoch != secure_epoch(bulk->link->secure);
+           bulk->attach.epoch != secure_session(bulk->link->secure)->epoch;
 }
 
 /* The other side should have closed it long ago. */

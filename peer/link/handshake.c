@@ -72,11 +72,10 @@ static enum rc link_open_gate(struct links *links, struct link *link, const uint
 /* Who is at the other end, once Noise is done. */
 static enum rc link_learn(struct links *links, struct link *link)
 {
-    size_t bytes;
-    const uint8_t *payload = secure_remote_payload(link->secure, &bytes);
-    enum rc rc =
-        verified_hello(links->options.verified, payload, bytes, links->options.swarm->run_id,
-                       secure_remote_key(link->secure), &link->remote);
+    const struct secure_session *session = secure_session(link->secure);
+    enum rc rc = verified_hello(links->options.verified, session->remote_payload,
+                                session->remote_payload_bytes, links->options.swarm->run_id,
+                                session->remote_key, &link->remote);
 
     if (rc != RC_OK) return rc;
     link->peer = identity_peer_id(link->remote.public_key);
@@ -435,7 +434,7 @@ void link_on_handshake(struct links *links, struct link *link, const uint8_t *fr
         link_hangup(links, link, rc, "the handshake failed: a wrong --swarm-key or --swarm-name");
         return;
     }
-    if (secure_state(link->secure) != SECURE_OPEN) {
+    if (secure_session(link->secure)->state != SECURE_OPEN) {
         if (link->state == LINK_GREETING) link_become(link, LINK_PROVING);
         return;
     }

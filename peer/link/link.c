@@ -337,7 +337,7 @@ void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t
     link->is_used = true;
     link->bytes_received += count;
     links->counts.bytes_received += count;
-    if (link->secure != NULL && secure_state(link->secure) == SECURE_OPEN) {
+    if (link->secure != NULL && secure_session(link->secure)->state == SECURE_OPEN) {
         record_frame(links, link, frame, count);
     } else {
         link_on_handshake(links, link, frame, count);

@@ -27,7 +27,7 @@ static bool is_used_up(const struct links *links, const struct link *link, uint6
     TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         uint64_t records = bulk->sent > bulk->received ? bulk->sent : bulk->received;
 
-        if (bulk->attach.epoch == secure_epoch(link->secure) &&
+        if (bulk->attach.epoch == secure_session(link->secure)->epoch &&
             records / times >= limits->records) {
             return true;
         }
@@ -51,7 +51,7 @@ static void link_rekey(struct links *links, struct link *link)
     uint8_t seed[SECRET_BYTES];
 
     links->options.env->ops->entropy(links->options.env, seed, sizeof seed);
-    message.as.rekey.epoch = secure_epoch(link->secure) + 1;
+    message.as.rekey.epoch = secure_session(link->secure)->epoch + 1;
     secure_rekey_start(link->secure, seed, message.as.rekey.key);
     mem_wipe(seed, sizeof seed);
     if (links_send(links, link->peer, &message) != RC_OK) link->is_closing = true;
@@ -63,7 +63,7 @@ void link_rekey_tick(struct links *links, struct link *link, uint64_t now_ns)
 
     /* Most links rest most of the time, and their sessions lie elsewhere in memory. */
     if (!link->is_current || (!link->is_used && used_ns < links->options.rekey.ns)) return;
-    if (secure_state(link->secure) != SECURE_OPEN) return;
+    if (secure_session(link->secure)->state != SECURE_OPEN) return;
     if (used_ns >= 2 * links->options.rekey.ns || is_used_up(links, link, 2)) {
         link->is_closing = true; /* dial again */
         return;
@@ -79,7 +79,7 @@ uint64_t link_rekey_next_ns(const struct links *links, const struct link *link, 
 
     if (!link->is_current) return UINT64_MAX;
     if (!link->is_used && now_ns < due_ns) return due_ns;
-    if (secure_state(link->secure) != SECURE_OPEN) return UINT64_MAX;
+    if (secure_session(link->secure)->state != SECURE_OPEN) return UINT64_MAX;
     /* While it is under way, or the other side's to do, only the end is left to wait for. */
     if (!secure_may_rekey(link->secure) || is_opening_bulk(link)) {
         return is_used_up(links, link, 2) ? 0 : due_ns + links->options.rekey.ns;

@@ -29,7 +29,7 @@ static bool is_in_order(const struct inner_header *header)
 static bool is_usable(const struct bulk *bulk, const struct link *link)
 {
     return bulk->state == BULK_OPEN && !bulk->has_left &&
-           bulk->attach.epoch == secure_epoch(link->secure);
+           bulk->attach.epoch == secure_session(link->secure)->epoch;
 }
 
 struct bulk *bulk_pick(const struct link *link, const struct inner_header *header)

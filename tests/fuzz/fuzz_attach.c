@@ -71,8 +71,8 @@ static void scene_open(struct scene *scene)
 
 static bool is_alive(const struct scene *scene)
 {
-    return secure_state(scene->ends[0]) == SECURE_OPEN &&
-           secure_state(scene->ends[1]) == SECURE_OPEN;
+    return secure_session(scene->ends[0])->state == SECURE_OPEN &&
+           secure_session(scene->ends[1])->state == SECURE_OPEN;
 }
 
 /* A record from `who` to the other; `flip` 0: unchanged. */
@@ -95,7 +95,7 @@ static void pass_record(struct scene *scene, int who, uint8_t at, uint8_t flip)
 static void renew(struct scene *scene, struct input *input, uint8_t how)
 {
     uint8_t seeds[2][SECRET_BYTES], asked[PUBLIC_KEY_BYTES], answer[PUBLIC_KEY_BYTES];
-    uint32_t epoch = secure_epoch(scene->ends[0]) + 1;
+    uint32_t epoch = secure_session(scene->ends[0])->epoch + 1;
 
     if (!secure_may_rekey(scene->ends[0])) return;
     next_bytes(input, seeds[0], sizeof seeds[0]);
@@ -122,7 +122,7 @@ static void renew(struct scene *scene, struct input *input, uint8_t how)
 
 static void join(struct scene *scene, struct input *input, uint8_t how)
 {
-    struct attach asked = {.epoch = secure_epoch(scene->ends[0])}, heard;
+    struct attach asked = {.epoch = secure_session(scene->ends[0])->epoch}, heard;
     const uint8_t *mine = secure_exporter(scene->ends[0], asked.epoch), *theirs;
     uint8_t request[ATTACH_BYTES], answer[ATTACH_BYTES], roots[4][SECRET_BYTES];
     uint8_t at = next_byte(input), flip = how == 0 ? 0 : next_byte(input);
@@ -130,7 +130,7 @@ static void join(struct scene *scene, struct input *input, uint8_t how)
     if (scene->number_epoch != asked.epoch) scene->next_number = 0;
     scene->number_epoch = asked.epoch;
     asked.number = scene->next_number;
-    memcpy(asked.session_id, secure_session_id(scene->ends[0]), SESSION_ID_BYTES);
+    memcpy(asked.session_id, secure_session(scene->ends[0])->session_id, SESSION_ID_BYTES);
     next_bytes(input, asked.nonces[0], ATTACH_NONCE_BYTES);
     CHECK(mine != NULL);
     attach_ask(&asked, mine, true, request);

@@ -59,13 +59,11 @@ static void end_create(struct end *end, uint8_t who, const struct swarm_secret *
 
 static void choose_when_open(struct end *end, const struct end *other, uint8_t other_who)
 {
-    const uint8_t *payload;
-    size_t bytes = 0;
+    const struct secure_session *session = secure_session(end->secure);
 
-    if (secure_state(end->secure) != SECURE_OPEN || end->has_chosen) return;
-    payload = secure_remote_payload(end->secure, &bytes);
-    CHECK(bytes == 1 && payload[0] == other_who);
-    CHECK(memcmp(secure_remote_key(end->secure), other->key.public_key, PUBLIC_KEY_BYTES) == 0);
+    if (session->state != SECURE_OPEN || end->has_chosen) return;
+    CHECK(session->remote_payload_bytes == 1 && session->remote_payload[0] == other_who);
+    CHECK(memcmp(session->remote_key, other->key.public_key, PUBLIC_KEY_BYTES) == 0);
     secure_choose_suite(end->secure, SUITE_AES256GCM);
     end->has_chosen = true;
 }
@@ -92,7 +90,7 @@ static void deliver(struct end *ends, uint8_t to, const uint8_t *bytes, size_t c
         return;
     }
     if (secure_open(end->secure, frame, count, &inner, &inner_count) != RC_OK) {
-        CHECK(secure_state(end->secure) == SECURE_FAILED);
+        CHECK(secure_session(end->secure)->state == SECURE_FAILED);
         return;
     }
     inner_make(1 - to, end->opened++, expected);
@@ -105,7 +103,7 @@ static void seal(struct end *ends, uint8_t who)
     struct end *end = &ends[who];
     uint8_t inner[INNER_BYTES];
 
-    if (secure_state(end->secure) != SECURE_OPEN) return;
+    if (secure_session(end->secure)->state != SECURE_OPEN) return;
     inner_make(who, end->sealed++, inner);
     CHECK(secure_seal(end->secure, inner, 16, inner + 16, INNER_BYTES - 16, end->frame) == RC_OK);
     end->frame_count = secure_record_bytes(INNER_BYTES);
@@ -126,7 +124,7 @@ static void deliver_changed(struct end *ends, uint8_t to, struct input *input)
         frame[at % count] ^= flip;
     }
     deliver(ends, to, frame, count);
-    CHECK(secure_state(ends[to].secure) == SECURE_FAILED);
+    CHECK(secure_session(ends[to].secure)->state == SECURE_FAILED);
 }
 
 static void step(struct end *ends, struct input *input)
@@ -136,7 +134,7 @@ static void step(struct end *ends, struct input *input)
 
     switch (operation & 7) {
     case 0:
-        if (secure_state(ends[0].secure) != SECURE_START) break;
+        if (secure_session(ends[0].secure)->state != SECURE_START) break;
         CHECK(secure_greet(ends[0].secure, ends[0].frame, &ends[0].frame_count) == RC_OK);
         break;
     case 1:

@@ -365,14 +365,14 @@ static void on_frame(void *context, uint64_t link, uint8_t *frame, size_t count)
     size_t answer_count = 0;
 
     assert_int_equal(link, peer->link);
-    if (secure_state(peer->secure) == SECURE_OPEN) {
+    if (secure_session(peer->secure)->state == SECURE_OPEN) {
         assert_null(peer->received);
         peer->received = blob_copy(frame, count);
         return;
     }
     assert_int_equal(secure_answer(peer->secure, frame, count, answer, &answer_count), RC_OK);
     if (answer_count > 0) send_handshake(peer, answer, answer_count);
-    if (secure_state(peer->secure) != SECURE_OPEN) return;
+    if (secure_session(peer->secure)->state != SECURE_OPEN) return;
     secure_choose_suite(peer->secure, secure_suites());
     peer->env->ops->link_set_frame_max(peer->env, link, secure_record_bytes(BULK_BYTES_MAX));
 }
@@ -417,10 +417,10 @@ static void connect_peers(struct story *story)
         story->bob.env->ops->listen(story->bob.env, "sim:1", bound, sizeof bound, &why), RC_OK);
     assert_int_equal(story->ann.env->ops->dial(story->ann.env, bound, &story->ann.link), RC_OK);
     let_the_network_work(story);
-    assert_int_equal(secure_state(story->ann.secure), SECURE_OPEN);
-    assert_int_equal(secure_state(story->bob.secure), SECURE_OPEN);
-    assert_memory_equal(secure_session_id(story->ann.secure), secure_session_id(story->bob.secure),
-                        SESSION_ID_BYTES);
+    assert_int_equal(secure_session(story->ann.secure)->state, SECURE_OPEN);
+    assert_int_equal(secure_session(story->bob.secure)->state, SECURE_OPEN);
+    assert_memory_equal(secure_session(story->ann.secure)->session_id,
+                        secure_session(story->bob.secure)->session_id, SESSION_ID_BYTES);
 }
 
 static void story_begin(struct story *story, const struct codec_ops *codec)

@@ -38,13 +38,13 @@ void abuse_relay(struct member *member)
 void hoard_bulks(struct member *member)
 {
     static uint32_t number;
-    struct attach attach = {.epoch = secure_epoch(member->secure)};
+    struct attach attach = {.epoch = secure_session(member->secure)->epoch};
     const uint8_t *exporter = secure_exporter(member->secure, attach.epoch);
     int fds[BULKS];
 
     if (exporter == NULL) return;
     if (member->acts == 0) number = 0;
-    memcpy(attach.session_id, secure_session_id(member->secure), SESSION_ID_BYTES);
+    memcpy(attach.session_id, secure_session(member->secure)->session_id, SESSION_ID_BYTES);
     for (uint32_t i = 0; i < BULKS; i++) {
         uint8_t frame[ATTACH_BYTES];
 

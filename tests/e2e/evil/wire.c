@@ -135,7 +135,7 @@ static bool begin(struct member *member, const struct hello *hello)
     uint8_t payload[HELLO_BYTES_MAX], out[HANDSHAKE_BYTES_MAX], *frame;
     struct secure_options options = {
         .is_initiator = true, .swarm = &evil->swarm, .key = &member->key, .payload = payload};
-    const uint8_t *remote;
+    const struct secure_session *session;
     size_t count = 0;
     bool is_late;
 
@@ -152,9 +152,9 @@ static bool begin(struct member *member, const struct hello *hello)
     if (frame == NULL || secure_answer(member->secure, frame, count, out, &count) != RC_OK) {
         return false;
     }
-    remote = secure_remote_payload(member->secure, &options.payload_bytes);
-    if (hello_decode(remote, options.payload_bytes, evil->swarm.run_id,
-                     secure_remote_key(member->secure), &member->remote) != RC_OK) {
+    session = secure_session(member->secure);
+    if (hello_decode(session->remote_payload, session->remote_payload_bytes, evil->swarm.run_id,
+                     session->remote_key, &member->remote) != RC_OK) {
         return false;
     }
     member->remote_id = identity_peer_id(member->remote.public_key);

@@ -73,7 +73,7 @@ static inline enum rc answer(struct end *end, const uint8_t *frame, size_t count
     enum rc rc = secure_answer(end->secure, frame, count, out, out_count);
 
     if (rc != RC_OK) {
-        assert_int_equal(secure_state(end->secure), SECURE_FAILED);
+        assert_int_equal(secure_session(end->secure)->state, SECURE_FAILED);
         assert_int_equal(*out_count, 0);
     }
     return rc;
@@ -93,11 +93,11 @@ static inline void advance(struct pair *pair, int messages)
     if (messages >= 3) {
         assert_int_equal(
             answer(&pair->initiator, pair->h2, pair->h2_count, pair->h3, &pair->h3_count), RC_OK);
-        assert_int_equal(secure_state(pair->initiator.secure), SECURE_OPEN);
-        assert_int_equal(secure_state(pair->responder.secure), SECURE_WAITING);
+        assert_int_equal(secure_session(pair->initiator.secure)->state, SECURE_OPEN);
+        assert_int_equal(secure_session(pair->responder.secure)->state, SECURE_WAITING);
         assert_int_equal(answer(&pair->responder, pair->h3, pair->h3_count, out, &none), RC_OK);
         assert_int_equal(none, 0);
-        assert_int_equal(secure_state(pair->responder.secure), SECURE_OPEN);
+        assert_int_equal(secure_session(pair->responder.secure)->state, SECURE_OPEN);
     }
 }
 
@@ -132,7 +132,7 @@ static inline enum rc opened(struct end *end, uint8_t *frame, size_t count)
     size_t inner_count;
     enum rc rc = secure_open(end->secure, frame, count, &inner, &inner_count);
 
-    if (rc != RC_OK) assert_int_equal(secure_state(end->secure), SECURE_FAILED);
+    if (rc != RC_OK) assert_int_equal(secure_session(end->secure)->state, SECURE_FAILED);
     return rc;
 }
 

@@ -7,27 +7,25 @@
 /* Both ends open, and know each other's payload, static key and session id. */
 static void a_handshake_opens_both_ends(void **state)
 {
+    const struct secure_session *initiator, *responder;
     struct pair pair;
-    const uint8_t *payload;
-    size_t bytes = 0;
 
     (void)state;
     pair_init(&pair);
     pair_create(&pair);
-    assert_int_equal(secure_state(pair.initiator.secure), SECURE_START);
+    assert_int_equal(secure_session(pair.initiator.secure)->state, SECURE_START);
     advance(&pair, 3);
-    payload = secure_remote_payload(pair.responder.secure, &bytes);
-    assert_int_equal(bytes, strlen(pair.initiator.payload));
-    assert_memory_equal(payload, pair.initiator.payload, bytes);
-    payload = secure_remote_payload(pair.initiator.secure, &bytes);
-    assert_int_equal(bytes, strlen(pair.responder.payload));
-    assert_memory_equal(payload, pair.responder.payload, bytes);
-    assert_memory_equal(secure_remote_key(pair.initiator.secure), pair.responder.key.public_key,
-                        PUBLIC_KEY_BYTES);
-    assert_memory_equal(secure_remote_key(pair.responder.secure), pair.initiator.key.public_key,
-                        PUBLIC_KEY_BYTES);
-    assert_memory_equal(secure_session_id(pair.initiator.secure),
-                        secure_session_id(pair.responder.secure), SESSION_ID_BYTES);
+    initiator = secure_session(pair.initiator.secure);
+    responder = secure_session(pair.responder.secure);
+    assert_int_equal(responder->remote_payload_bytes, strlen(pair.initiator.payload));
+    assert_memory_equal(responder->remote_payload, pair.initiator.payload,
+                        responder->remote_payload_bytes);
+    assert_int_equal(initiator->remote_payload_bytes, strlen(pair.responder.payload));
+    assert_memory_equal(initiator->remote_payload, pair.responder.payload,
+                        initiator->remote_payload_bytes);
+    assert_memory_equal(initiator->remote_key, pair.responder.key.public_key, PUBLIC_KEY_BYTES);
+    assert_memory_equal(responder->remote_key, pair.initiator.key.public_key, PUBLIC_KEY_BYTES);
+    assert_memory_equal(initiator->session_id, responder->session_id, SESSION_ID_BYTES);
     pair_destroy(&pair);
 }
 

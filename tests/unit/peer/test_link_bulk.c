@@ -209,7 +209,7 @@ static void an_attach_of_somebody_else_is_refused(void **state)
         uint8_t frame[ATTACH_BYTES], key[SECRET_BYTES] = {7};
         const struct secure *secure = link_of(a)->secure;
 
-        memcpy(attach.session_id, secure_session_id(secure), SESSION_ID_BYTES);
+        memcpy(attach.session_id, secure_session(secure)->session_id, SESSION_ID_BYTES);
         if (i == 0) attach.session_id[3] ^= 1;
         attach_ask(&attach, i == 1 ? key : secure_exporter(secure, 0), true, frame);
         for (int time = 0; time <= (i == 2 ? 1 : 0); time++) {
@@ -241,7 +241,7 @@ static void a_member_cannot_hold_many_connections(void **state)
         struct attach attach = {.number = 2 * i};
         uint8_t frame[ATTACH_BYTES];
 
-        memcpy(attach.session_id, secure_session_id(secure), SESSION_ID_BYTES);
+        memcpy(attach.session_id, secure_session(secure)->session_id, SESSION_ID_BYTES);
         attach_ask(&attach, secure_exporter(secure, 0), true, frame);
         stranger_dial(stranger, b);
         world_run(world, NS_PER_S / 10);
@@ -370,8 +370,8 @@ static void keys_are_renewed_under_traffic(void **state)
         }
         world_run(world, 2 * NS_PER_S);
         assert_true(a->records_count == 330 && b->records_count == 330);
-        epoch = secure_epoch(link_of(a)->secure);
-        assert_int_equal(epoch, secure_epoch(link_of(b)->secure));
+        epoch = secure_session(link_of(a)->secure)->epoch;
+        assert_int_equal(epoch, secure_session(link_of(b)->secure)->epoch);
         assert_in_range(epoch, 5, 40);
         assert_true(a->closed == 0 && a->opened == 1);
         assert_true(a->links->bulks_count <= 1 && b->links->bulks_count <= 1);

@@ -130,7 +130,7 @@ static void nothing_is_lost_where_connections_are_renewed(void **state)
             check_seed(seed, a->links->bulks_count <= LINK_BULKS_OF_ONE);
         }
         world_run(world, 30 * NS_PER_S);
-        check_seed(seed, secure_epoch(TAILQ_FIRST(&a->links->all)->secure) >= 2);
+        check_seed(seed, secure_session(TAILQ_FIRST(&a->links->all)->secure)->epoch >= 2);
         (void)check_mixed(seed, a, RECORDS);
         (void)check_mixed(seed, b, RECORDS);
         check_seed(seed, a->closed == 0 && b->closed == 0);
