@@ -13,6 +13,7 @@
 #include "replica/learners/replica.h"
 #include "replica/learners/task.h"
 #include "replica/model/layers.h"
+#include "replica/model/loss.h"
 #include "replica/model/model.h"
 #include "replica/optimizer/optimizer.h"
 
@@ -34,6 +35,7 @@ struct lesson {
     struct dataset_options dataset;
     struct replica_options student;
     struct answers *answers; /* of the teachers on the student's samples */
+    float *targets;          /* their answers to a batch: [batch][rows][heads][outputs] */
 };
 
 static void tell(const struct lesson *l, enum distill_phase phase, uint64_t done, uint64_t total,
@@ -100,23 +102,61 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
         .on_teacher = on_asked,
         .context = l,
     };
+    const struct model *model = replica_model(student);
     const uint32_t threads = set_threads(l, l->threads);
     enum rc rc = replica_samples(student, &options.samples, why);
 
+    l->targets = mem_array((size_t)options.batch * model_rows(model) * model_heads(model) *
+                               model_classes(model),
+                           sizeof *l->targets);
+    if (rc == RC_OK && l->targets == NULL) {
+        rc = fault_set(why, RC_NOMEM, "cannot distil: out of memory");
+    }
     if (rc == RC_OK) rc = answers_create(l->backend, &options, &l->answers, why);
     (void)set_threads(l, threads);
     return rc;
 }
 
-/* Of the student's samples, for its next step. */
-static enum rc on_ask(void *context, struct pick pick, float *out)
+/* What the teachers say to this batch, the same for each head. */
+static enum rc ask(struct lesson *l, const struct task *task, const struct batch *batch)
 {
-    struct lesson *l = context;
+    const size_t rows = (size_t)batch->rows * task->rows, outputs = task->outputs;
     const uint32_t threads = set_threads(l, l->threads);
-    const enum rc rc = answers_get(l->answers, pick, out);
+    const enum rc rc =
+        answers_get(l->answers, (struct pick){batch->picked, 0, batch->rows}, l->targets);
 
     (void)set_threads(l, threads);
+    for (size_t i = rows * task->heads; task->heads > 1 && i-- > 0;) { /* from behind: in place */
+        memmove(l->targets + i * outputs, l->targets + i / task->heads * outputs,
+                outputs * sizeof(float));
+    }
     return rc;
+}
+
+static enum rc on_loss(void *context, struct task *task, const struct batch *batch,
+                       const float *logits, float *gradient, struct task_score *score)
+{
+    struct lesson *l = context;
+    const double alpha = l->options->alpha;
+    const uint32_t rows = batch->rows * task->rows * task->heads;
+    const enum rc rc = ask(l, task, batch);
+    uint32_t correct = 0;
+
+    if (rc != RC_OK) return rc;
+    *score = (struct task_score){.count = rows};
+    if (task->target != DATA_REALS) {
+        score->loss =
+            loss_distillation(logits, l->targets, task_labels(task, batch), rows, task->outputs,
+                              l->options->temperature, alpha, gradient, &correct);
+        score->hits = correct;
+        return RC_OK;
+    }
+    for (size_t i = 0; i < (size_t)rows * task->outputs; i++) {
+        l->targets[i] =
+            (float)((1 - alpha) * (double)batch->targets[i] + alpha * (double)l->targets[i]);
+    }
+    score->loss = loss_squared(logits, l->targets, rows, task->outputs, gradient);
+    return RC_OK;
 }
 
 /* ---- the student ---- */
@@ -131,13 +171,13 @@ static void name_flag(struct fault *why)
     }
 }
 
-/* Without `soft`: on labels alone. */
-static enum rc create_student(struct lesson *l, const struct soft_targets *soft, double lr,
+/* Without `objective`: on labels alone. */
+static enum rc create_student(struct lesson *l, const struct task_objective *objective, double lr,
                               struct learner **student, struct fault *why)
 {
     struct replica_options options = l->student;
 
-    options.soft = soft;
+    options.objective = objective;
     options.lr = lr;
     const enum rc rc = replica_create(l->backend, &options, student, why);
     if (rc != RC_OK && why != NULL) name_flag(why);
@@ -266,10 +306,10 @@ static enum rc train_baseline(struct lesson *l, struct fault *why)
 
 static enum rc teach(struct lesson *l, struct fault *why)
 {
-    const struct soft_targets soft = {l->options->temperature, l->options->alpha, on_ask, l};
+    const struct task_objective objective = {on_loss, l};
     struct distill_result *out = l->out;
     struct learner *student = NULL;
-    enum rc rc = create_student(l, &soft, out->lr, &student, why);
+    enum rc rc = create_student(l, &objective, out->lr, &student, why);
 
     if (rc != RC_OK) return rc;
     /* A student that cannot be built is found out before the teachers are asked. */
@@ -289,6 +329,7 @@ static enum rc teach(struct lesson *l, struct fault *why)
         }
     }
     answers_destroy(l->answers);
+    mem_free(l->targets);
     student->ops->destroy(student);
     return rc;
 }

@@ -1,14 +1,14 @@
 /*
  * distill: train a student on what an ensemble of teachers says (Hinton, Vinyals, Dean 2015,
- * arXiv:1503.02531): a replica whose task has soft targets (replica/learners/task.h). The teachers
- * answer in evaluation mode, with probabilities at temperature T;
- * distill/answers.h says which answers are kept. Loss, a sample or step of a text:
- * (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T). Real values: the squared error against
- * (1 - a) target + a mean(teachers), whose gradient is that of the two errors mixed; T has no say.
- * On request the same student, from the same weights, in the same steps and order, is also trained
- * on the labels alone (a = 0): what distilling has to be better than. Labels may want another
- * learning rate than teachers: it is trained at the student's and at 1 / DISTILL_RATE_RATIO and
- * DISTILL_RATE_RATIO times that, and the one that does best on the test part counts.
+ * arXiv:1503.02531): a replica with this loss in place of its own. The teachers answer in
+ * evaluation mode, with probabilities at temperature T; distill/answers.h says which answers are
+ * kept. Loss, a sample or step of a text: (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T).
+ * Real values: the squared error against (1 - a) target + a mean(teachers), whose gradient is that
+ * of the two errors mixed; T has no say. On request the same student, from the same weights, in the
+ * same steps and order, is also trained on the labels alone (a = 0): what distilling has to be
+ * better than. Labels may want another learning rate than teachers: it is trained at the student's
+ * and at 1 / DISTILL_RATE_RATIO and DISTILL_RATE_RATIO times that, and the one that does best on
+ * the test part counts.
  */
 #ifndef GRAPEVINE_DISTILL_DISTILL_H
 #define GRAPEVINE_DISTILL_DISTILL_H

@@ -23,8 +23,8 @@ struct embedding {
 struct attention {
     uint32_t samples, steps, width, heads;
     bool is_causal; /* otherwise every step sees all */
-    /* Rotary positions (Su et al. 2021, arXiv:2104.09864): queries and keys are turned first; pairs
-     * are (i, i + head width / 2), base 10000. */
+    /* Rotary positions (Su et al. 2021, arXiv:2104.09864): queries and keys are rotated first;
+     * pairs are (i, i + head width / 2), base 10000. */
     bool is_rotary;
 };
 

@@ -3,7 +3,7 @@
  * overflows. Rows go through in blocks of LANES values, the last one filled up, so that ten classes
  * and fifty thousand both run as vectors. Each lane adds up SPAN / LANES float32 values before its
  * sum goes on in float64, always in the same order. Rows of few classes with labels, where most
- * lanes would idle, are turned: a block is then one class of LANES rows.
+ * lanes would idle, are transposed: a block is then one class of LANES rows.
  *
  * A block is copied in, worked on and copied out: input and output may be the same memory, and
  * loops over what may overlap do not become vectors.
@@ -111,8 +111,8 @@ FOR_EACH_CPU static size_t find(const float *x, size_t n, float wanted)
     return c;
 }
 
-/* out[c] = exp(x[c] * inverse - top), where out is not NULL; returns the sum. */
-FOR_EACH_CPU static double exponentials(const float *x, size_t n, float inverse, float top,
+/* out[c] = exp(x[c] * inverse - max), where out is not NULL; returns the sum. */
+FOR_EACH_CPU static double exponentials(const float *x, size_t n, float inverse, float max,
                                         float *out)
 {
     double sum = 0.0;
@@ -125,7 +125,7 @@ FOR_EACH_CPU static double exponentials(const float *x, size_t n, float inverse,
             block_load(block, x + c, end - c, -INFINITY);
 #pragma GCC unroll 1
             for (size_t l = 0; l < LANES; l++) {
-                block[l] = cpu_exp(block[l] * inverse - top);
+                block[l] = cpu_exp(block[l] * inverse - max);
                 lanes[l] += block[l];
             }
             if (out != NULL) block_store(out + c, block, end - c);
@@ -143,14 +143,14 @@ FOR_EACH_CPU static void scale(float *x, size_t n, float factor)
 }
 
 /* The largest first: what is left is small, and rounded once. */
-FOR_EACH_CPU static void shift_row(const float *x, size_t n, float top, float shift, float *out)
+FOR_EACH_CPU static void shift_row(const float *x, size_t n, float max, float shift, float *out)
 {
     for (size_t c = 0; c < n; c++) {
-        out[c] = (x[c] - top) - shift;
+        out[c] = (x[c] - max) - shift;
     }
 }
 
-/* What the targets of a row make of its logits z = x * inverse - top. */
+/* What the targets of a row make of its logits z = x * inverse - max. */
 struct target_sums {
     double mass;    /* of the targets */
     double product; /* of targets and z */
@@ -158,7 +158,7 @@ struct target_sums {
 };
 
 FOR_EACH_CPU static struct target_sums weigh_targets(const float *x, const float *targets, size_t n,
-                                                     float inverse, float top)
+                                                     float inverse, float max)
 {
     struct target_sums sums = {0.0, 0.0, 0.0};
 
@@ -172,7 +172,7 @@ FOR_EACH_CPU static struct target_sums weigh_targets(const float *x, const float
             block_load(target, targets + c, end - c, 0.0F);
 #pragma GCC unroll 1
             for (size_t l = 0; l < LANES; l++) {
-                float share = target[l] * (block[l] * inverse - top);
+                float share = target[l] * (block[l] * inverse - max);
                 mass[l] += target[l];
                 /* 0 for a target of 0, also where the logit is infinite. */
                 uint32_t is_some = (cpu_bits(target[l]) + UINT32_C(0x7fffffff)) >> 31;
@@ -187,9 +187,9 @@ FOR_EACH_CPU static struct target_sums weigh_targets(const float *x, const float
     return sums;
 }
 
-/* gradient[c] = hard exp(x - top) + soft exp(x inverse - top inverse) - target targets[c]. */
+/* gradient[c] = hard exp(x - max) + soft exp(x inverse - max inverse) - target targets[c]. */
 struct gradient_row {
-    float top, inverse;
+    float max, inverse;
     float hard, soft, target; /* factors */
 };
 
@@ -204,8 +204,8 @@ CPU_INLINE void mix_row(const struct gradient_row *row, const float *x, const fl
         block_load(target, targets + c, n - c, 0.0F);
 #pragma GCC unroll 1
         for (size_t l = 0; l < LANES; l++) {
-            float soft = r.soft * cpu_exp(block[l] * r.inverse - r.top * r.inverse);
-            float hard = is_hard ? r.hard * cpu_exp(block[l] - r.top) : 0.0F;
+            float soft = r.soft * cpu_exp(block[l] * r.inverse - r.max * r.inverse);
+            float hard = is_hard ? r.hard * cpu_exp(block[l] - r.max) : 0.0F;
             block[l] = hard + (soft - r.target * target[l]);
         }
         block_store(gradient + c, block, n - c);
@@ -232,8 +232,8 @@ CPU_INLINE float add_logarithms(float a, float b)
     return cpu_keep_nan(a, high + natural_log(1.0F + cpu_exp(apart)));
 }
 
-/* merged = ln(exp(merged) + exp(x - top - shift)). */
-FOR_EACH_CPU static void merge_row(const float *x, size_t n, float top, float shift, float *merged)
+/* merged = ln(exp(merged) + exp(x - max - shift)). */
+FOR_EACH_CPU static void merge_row(const float *x, size_t n, float max, float shift, float *merged)
 {
     float block[LANES], sum[LANES];
 
@@ -242,16 +242,16 @@ FOR_EACH_CPU static void merge_row(const float *x, size_t n, float top, float sh
         block_load(sum, merged + c, n - c, 0.0F);
 #pragma GCC unroll 1
         for (size_t l = 0; l < LANES; l++) {
-            sum[l] = add_logarithms((block[l] - top) - shift, sum[l]);
+            sum[l] = add_logarithms((block[l] - max) - shift, sum[l]);
         }
         block_store(merged + c, sum, n - c);
     }
 }
 
-/* LANES rows of few classes, turned. */
+/* LANES rows of few classes, transposed. */
 struct narrow {
-    float e[NARROW_MAX][LANES]; /* exp(logit - top) */
-    float top[LANES], sum[LANES], ln_sum[LANES];
+    float e[NARROW_MAX][LANES]; /* exp(logit - max) */
+    float max[LANES], sum[LANES], ln_sum[LANES];
 };
 
 /* The rows past `rows` repeat the first. */
@@ -283,7 +283,7 @@ FOR_EACH_CPU static void narrow_load(struct narrow *narrow, const float *x, size
     }
 #pragma GCC unroll 1
     for (size_t l = 0; l < LANES; l++) {
-        narrow->top[l] = high[l];
+        narrow->max[l] = high[l];
         narrow->sum[l] = sum[l];
         narrow->ln_sum[l] = cpu_keep_nan(sum[l], natural_log(sum[l]));
     }
@@ -312,22 +312,22 @@ uint32_t softmax_counted(const uint32_t *labels, uint32_t rows)
 float softmax_row(const float *logits, uint32_t classes, float temperature, float *probabilities,
                   float *largest)
 {
-    float inverse = 1.0F / temperature, top;
+    float inverse = 1.0F / temperature, max;
     double sum;
 
     CHECK(classes > 0 && temperature > 0.0F);
-    top = largest_of(logits, classes) * inverse;
-    sum = exponentials(logits, classes, inverse, top, probabilities);
+    max = largest_of(logits, classes) * inverse;
+    sum = exponentials(logits, classes, inverse, max, probabilities);
     if (probabilities != NULL) scale(probabilities, classes, (float)(1.0 / sum));
-    *largest = top;
+    *largest = max;
     return (float)log(sum);
 }
 
 /* Whether the label is the argmax of a row whose largest value is known. */
-static bool is_hit(const float *z, uint32_t label, float top)
+static bool is_hit(const float *z, uint32_t label, float max)
 {
     if (isnan(z[0])) return label == 0;
-    return z[label] == top && find(z, label, top) == label;
+    return z[label] == max && find(z, label, max) == label;
 }
 
 struct label_loss {
@@ -338,12 +338,12 @@ struct label_loss {
 
 static void wide_row(struct label_loss *loss, const float *z, uint32_t label, float *gradient)
 {
-    float chosen = z[label], top = largest_of(z, loss->classes);
+    float chosen = z[label], max = largest_of(z, loss->classes);
     double sum, hit;
 
-    loss->hits += is_hit(z, label, top);
-    sum = exponentials(z, loss->classes, 1.0F, top, gradient);
-    loss->sum += log(sum) - ((double)chosen - (double)top);
+    loss->hits += is_hit(z, label, max);
+    sum = exponentials(z, loss->classes, 1.0F, max, gradient);
+    loss->sum += log(sum) - ((double)chosen - (double)max);
     if (gradient == NULL) return;
     hit = ((double)gradient[label] / sum - 1.0) / loss->counted; /* not rounded twice */
     scale(gradient, loss->classes, (float)(1.0 / sum / loss->counted));
@@ -363,8 +363,8 @@ static void narrow_rows(struct label_loss *loss, const float *logits, const uint
         uint32_t label = labels[l];
 
         if (label != LABEL_IGNORE) {
-            loss->hits += is_hit(z, label, narrow.top[l]);
-            loss->sum += (double)narrow.ln_sum[l] - ((double)z[label] - (double)narrow.top[l]);
+            loss->hits += is_hit(z, label, narrow.max[l]);
+            loss->sum += (double)narrow.ln_sum[l] - ((double)z[label] - (double)narrow.max[l]);
         }
         if (out == NULL) continue;
         for (uint32_t c = 0; c < loss->classes; c++) {
@@ -407,18 +407,18 @@ static void mix(const struct softmax_mixture *m, uint32_t row, struct softmax_su
 {
     size_t at = (size_t)row * m->classes;
     const float *z = m->logits + at, *targets = m->targets + at;
-    float inverse = (float)(1.0 / m->temperature), top = largest_of(z, m->classes);
-    struct target_sums target = weigh_targets(z, targets, m->classes, inverse, top * inverse);
-    double soft = exponentials(z, m->classes, inverse, top * inverse, NULL), hard = 1.0;
+    float inverse = (float)(1.0 / m->temperature), max = largest_of(z, m->classes);
+    struct target_sums target = weigh_targets(z, targets, m->classes, inverse, max * inverse);
+    double soft = exponentials(z, m->classes, inverse, max * inverse, NULL), hard = 1.0;
     uint32_t label = m->labels != NULL ? m->labels[row] : 0;
-    struct gradient_row gradient = {.top = top, .inverse = inverse};
+    struct gradient_row gradient = {.max = max, .inverse = inverse};
 
     sums->soft += target.mass * log(soft) - target.product;
     sums->entropy += target.entropy;
     if (m->labels != NULL) {
         CHECK(label < m->classes);
-        hard = exponentials(z, m->classes, 1.0F, top, NULL);
-        sums->hard += log(hard) - ((double)z[label] - (double)top);
+        hard = exponentials(z, m->classes, 1.0F, max, NULL);
+        sums->hard += log(hard) - ((double)z[label] - (double)max);
         sums->correct += softmax_argmax(z, m->classes) == label;
     }
     if (m->gradient == NULL) return;
@@ -449,16 +449,16 @@ struct softmax_sums softmax_mixture(const struct softmax_mixture *mixture)
 
 void softmax_merge(const float *logits, uint32_t heads, uint32_t classes, float *merged)
 {
-    float ln_heads = (float)log((double)heads), top, ln_sum;
+    float ln_heads = (float)log((double)heads), max, ln_sum;
 
     CHECK(heads > 0 && classes > 0);
     for (uint32_t h = 0; h < heads; h++) {
         const float *head = logits + (size_t)h * classes;
-        ln_sum = softmax_row(head, classes, 1.0F, NULL, &top);
+        ln_sum = softmax_row(head, classes, 1.0F, NULL, &max);
         if (h > 0) {
-            merge_row(head, classes, top, ln_sum + ln_heads, merged);
+            merge_row(head, classes, max, ln_sum + ln_heads, merged);
         } else {
-            shift_row(head, classes, top, ln_sum + ln_heads, merged);
+            shift_row(head, classes, max, ln_sum + ln_heads, merged);
         }
     }
 }

@@ -16,7 +16,7 @@
 #ifndef GRAPEVINE_KERNELS_CUDA_CHANNELS_CUH
 #define GRAPEVINE_KERNELS_CUDA_CHANNELS_CUH
 
-#include "kernels/cuda/parcel.cuh"
+#include "kernels/cuda/packed.cuh"
 
 enum channel_form { CHANNELS_SINGLE, CHANNELS_PLAIN, CHANNELS_WIDE };
 
@@ -133,7 +133,7 @@ static inline dim3 channel_grid(const struct channel_view *v)
 
 /* What a thread has of a segment: D channels from `channel` on, and rows, the next of which is
  * `row` of `image`. */
-struct channel_seat {
+struct channel_thread {
     size_t base; /* where the first row of the first image is */
     uint32_t channel, image, row;
     bool is_in;     /* whether it has any channels */
@@ -141,41 +141,42 @@ struct channel_seat {
 };
 
 template <int D>
-__device__ inline struct channel_seat channel_seat_of(const struct channel_view *v, size_t segment)
+__device__ inline struct channel_thread channel_thread_of(const struct channel_view *v,
+                                                          size_t segment)
 {
     uint32_t within = threadIdx.x % v->team, lane = within % v->lanes, line = within / v->lanes;
     uint32_t tile = blockIdx.x * (THREADS / v->team) + threadIdx.x / v->team;
     uint32_t group = tile / v->tiles, column = (tile % v->tiles * v->lanes + lane) * D;
     uint32_t first = blockIdx.y * (v->team / v->lanes) + line;
-    struct channel_seat seat;
+    struct channel_thread thread;
 
-    seat.is_in = group < v->groups && column < v->columns;
-    seat.is_writer = seat.is_in && line == 0;
-    seat.channel = group * v->columns + column;
-    seat.base = segment * v->segment_values + group * v->group_values + column;
-    seat.row = first % v->rows;
-    seat.image = seat.is_in ? first / v->rows : v->images;
-    return seat;
+    thread.is_in = group < v->groups && column < v->columns;
+    thread.is_writer = thread.is_in && line == 0;
+    thread.channel = group * v->columns + column;
+    thread.base = segment * v->segment_values + group * v->group_values + column;
+    thread.row = first % v->rows;
+    thread.image = thread.is_in ? first / v->rows : v->images;
+    return thread;
 }
 
 /* Where the next of the thread's rows are, up to U of them; how many there were. */
 template <int U>
-__device__ inline int channel_take(const struct channel_view *v, struct channel_seat *seat,
+__device__ inline int channel_take(const struct channel_view *v, struct channel_thread *thread,
                                    size_t (&at)[U])
 {
     int taken = 0;
 
 #pragma unroll
     for (int u = 0; u < U; u++) {
-        if (seat->image >= v->images) break;
-        at[u] = seat->base + seat->image * v->image_values +
-                static_cast<size_t>(seat->row) * v->row_values;
+        if (thread->image >= v->images) break;
+        at[u] = thread->base + thread->image * v->image_values +
+                static_cast<size_t>(thread->row) * v->row_values;
         taken = u + 1;
-        seat->row += v->step_rows;
-        seat->image += v->step_images;
-        if (seat->row >= v->rows) {
-            seat->row -= v->rows;
-            seat->image++;
+        thread->row += v->step_rows;
+        thread->image += v->step_images;
+        if (thread->row >= v->rows) {
+            thread->row -= v->rows;
+            thread->image++;
         }
     }
     return taken;
@@ -211,18 +212,18 @@ __device__ inline void channel_team_sum(const struct channel_view *v, double (&s
 /* --- partial sums ------------------------------------------------------------------------------*/
 
 /* What the thread that sits there finds of its channels: float32 over runs of up to RUN values,
- * then float64. ROWS rows of parcels are on their way at once. */
+ * then float64. ROWS rows of packed values are on their way at once. */
 template <typename T, int N, int D, int RUN, int ROWS>
-__device__ inline void channel_totals(const struct channel_view *view, struct channel_seat *seat,
-                                      const T *x, double totals[D])
+__device__ inline void channel_totals(const struct channel_view *view,
+                                      struct channel_thread *thread, const T *x, double totals[D])
 {
-    while (seat->image < view->images) {
+    while (thread->image < view->images) {
         float sums[D] = {0.0F};
 #pragma unroll 1
-        for (int n = 0; n < RUN && seat->image < view->images; n += ROWS * N / D) {
-            struct parcel<T, N> in[ROWS];
+        for (int n = 0; n < RUN && thread->image < view->images; n += ROWS * N / D) {
+            struct packed<T, N> in[ROWS];
             size_t at[ROWS];
-            int taken = channel_take(view, seat, at);
+            int taken = channel_take(view, thread, at);
             for (int u = 0; u < ROWS; u++) {
                 if (u < taken) in[u] = fetch<N>(x + at[u]);
             }

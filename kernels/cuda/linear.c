@@ -55,7 +55,7 @@ struct linear_cuda {
     struct linear base;
     struct cuda_backend *cuda;
     struct linear_options options;
-    void *weight_narrow; /* bfloat16: the weights; NULL: operands are float32 */
+    void *weight_bf16;   /* bfloat16: the weights; NULL: operands are float32 */
     void *bias_here;     /* as the epilogue wants it: of the type of y, and aligned */
     const float *weight; /* borrowed from prepare() */
     const float *bias;
@@ -341,7 +341,7 @@ static void linear_destroy(struct linear *linear)
         plan_clear(&l->plans[i]);
     }
     backend->ops->free(backend, l->bias_here);
-    backend->ops->free(backend, l->weight_narrow);
+    backend->ops->free(backend, l->weight_bf16);
     mem_free(l);
 }
 
@@ -355,7 +355,7 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
     l->weight = weight;
     l->bias = bias;
     if (cuda->is_bf16) {
-        rc = cuda_to_bf16(cuda, weight, l->weight_narrow, l->options.in * l->options.out);
+        rc = cuda_to_bf16(cuda, weight, l->weight_bf16, l->options.in * l->options.out);
     }
     if (rc == RC_OK && bias != NULL) {
         rc = cuda_to_activations(&cuda->base, bias, l->bias_here, l->options.out);
@@ -365,7 +365,7 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
 
 static const void *weight_of(const struct linear_cuda *l)
 {
-    return l->cuda->is_bf16 ? l->weight_narrow : l->weight;
+    return l->cuda->is_bf16 ? l->weight_bf16 : l->weight;
 }
 
 static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
@@ -442,8 +442,8 @@ enum rc cuda_linear_create(struct backend *backend, const struct linear_options 
     l->cuda = cuda;
     l->options = *options;
     if (cuda->is_bf16) {
-        l->weight_narrow = backend->ops->alloc(backend, options->in * options->out * 2);
-        if (l->weight_narrow == NULL) goto out;
+        l->weight_bf16 = backend->ops->alloc(backend, options->in * options->out * 2);
+        if (l->weight_bf16 == NULL) goto out;
     }
     if (options->with_bias) {
         l->bias_here = backend->ops->alloc(backend, options->out * backend->value_bytes);

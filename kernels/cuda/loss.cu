@@ -75,15 +75,15 @@ __device__ static inline row_walk walk_of(const T *row, const T *gradient, uint3
 
 /* What threads know of the values they saw. */
 struct row_part {
-    float top, sum; /* the sum of exp(x - top) */
-    bool is_beaten; /* the label's is not the first of the largest logits */
+    float maximum, sum; /* the sum of exp(x - maximum) */
+    bool is_beaten;     /* the label's is not the first of the largest logits */
 };
 
 template <int N>
 __device__ static inline void part_take(row_part *part, const float *x, uint32_t at, uint32_t label,
                                         float chosen)
 {
-    float largest = x[0], top, shift, sum;
+    float largest = x[0], maximum, shift, sum;
 
     for (int k = 1; k < N; k++) {
         largest = fmaxf(largest, x[k]);
@@ -95,14 +95,14 @@ __device__ static inline void part_take(row_part *part, const float *x, uint32_t
             part->is_beaten |= at + k < label ? x[k] >= chosen : x[k] > chosen;
         }
     }
-    top = fmaxf(part->top, largest);
-    shift = top == -INFINITY ? 0.0F : top; /* nothing but those so far, and perhaps NaN */
-    sum = part->sum * expf(part->top - shift);
+    maximum = fmaxf(part->maximum, largest);
+    shift = maximum == -INFINITY ? 0.0F : maximum; /* nothing but those so far, and perhaps NaN */
+    sum = part->sum * expf(part->maximum - shift);
     for (int k = 0; k < N; k++) {
         sum += expf(x[k] - shift);
     }
     part->sum = sum;
-    part->top = top;
+    part->maximum = maximum;
 }
 
 template <typename T>
@@ -125,10 +125,10 @@ __device__ static inline row_part read_row(const row_walk &walk, const T *row, u
     return part;
 }
 
-/* gradient = exp(x - top) * factor. */
+/* gradient = exp(x - maximum) * factor. */
 template <typename T>
-__device__ static inline void write_row(const row_walk &walk, const T *row, float top, float factor,
-                                        T *gradient, uint32_t lane, uint32_t lanes)
+__device__ static inline void write_row(const row_walk &walk, const T *row, float maximum,
+                                        float factor, T *gradient, uint32_t lane, uint32_t lanes)
 {
     constexpr int N = access_values<T>();
     float x[N];
@@ -136,13 +136,13 @@ __device__ static inline void write_row(const row_walk &walk, const T *row, floa
     for (uint32_t i = lane; i < walk.wide; i += lanes) {
         load_values<N>(row + walk.head + i * N, x);
         for (int k = 0; k < N; k++) {
-            x[k] = expf(x[k] - top) * factor;
+            x[k] = expf(x[k] - maximum) * factor;
         }
         store_values<N>(gradient + walk.head + i * N, x);
     }
     for (uint32_t i = lane; i < walk.classes - walk.wide * N; i += lanes) {
         uint32_t c = i < walk.head ? i : i + walk.wide * N;
-        store(gradient + c, expf(load(row + c) - top) * factor);
+        store(gradient + c, expf(load(row + c) - maximum) * factor);
     }
 }
 
@@ -163,33 +163,33 @@ __device__ static inline void clear_row(const row_walk &walk, T *gradient, uint3
 
 /* Of a whole row, known to all of its threads. */
 struct row_total {
-    float top;
+    float maximum;
     double sum;
     bool is_beaten;
 };
 
 __device__ static inline row_total warp_total(row_part part)
 {
-    float top = warp_max(part.top);
-    double sum = warp_sum(static_cast<double>(part.sum * expf(part.top - top)));
+    float maximum = warp_max(part.maximum);
+    double sum = warp_sum(static_cast<double>(part.sum * expf(part.maximum - maximum)));
     unsigned beaten = warp_sum(part.is_beaten ? 1U : 0U);
 
-    return {top, sum, beaten > 0};
+    return {maximum, sum, beaten > 0};
 }
 
 __device__ static inline row_total block_total(row_part part)
 {
-    __shared__ float tops[ROW_THREADS / WARP];
+    __shared__ float maxima[ROW_THREADS / WARP];
     __shared__ double sums[ROW_THREADS / WARP];
     __shared__ unsigned counts[ROW_THREADS / WARP];
-    float top = warp_max(part.top);
+    float maximum = warp_max(part.maximum);
 
-    if (threadIdx.x % WARP == 0) tops[threadIdx.x / WARP] = top;
+    if (threadIdx.x % WARP == 0) maxima[threadIdx.x / WARP] = maximum;
     __syncthreads();
     for (unsigned w = 0; w < blockDim.x / WARP; w++) {
-        top = fmaxf(top, tops[w]);
+        maximum = fmaxf(maximum, maxima[w]);
     }
-    return {top, block_sum(static_cast<double>(part.sum * expf(part.top - top)), sums),
+    return {maximum, block_sum(static_cast<double>(part.sum * expf(part.maximum - maximum)), sums),
             block_sum(part.is_beaten ? 1U : 0U, counts) > 0};
 }
 
@@ -218,7 +218,7 @@ __device__ static inline void take_row(const cross_entropy_rows &all, const T *l
     row_total total = is_block ? block_total(part) : warp_total(part);
     if (lane == 0) {
         double loss =
-            log(total.sum) - (static_cast<double>(chosen) - static_cast<double>(total.top));
+            log(total.sum) - (static_cast<double>(chosen) - static_cast<double>(total.maximum));
         bool is_hit = isnan(first) ? label == 0 : !isnan(chosen) && !total.is_beaten;
         all.results[r] = {is_counted ? loss : 0.0, is_counted && is_hit ? 1U : 0U};
     }
@@ -227,14 +227,14 @@ __device__ static inline void take_row(const cross_entropy_rows &all, const T *l
         clear_row<T>(walk, out, lane, lanes);
         return;
     }
-    write_row<T>(walk, row, total.top, static_cast<float>(1.0 / total.sum / counted), out, lane,
+    write_row<T>(walk, row, total.maximum, static_cast<float>(1.0 / total.sum / counted), out, lane,
                  lanes);
     if (is_block)
         __syncthreads();
     else
         __syncwarp();
     if (lane == 0 && label < all.classes) {
-        double share = static_cast<double>(expf(chosen - total.top)) / total.sum;
+        double share = static_cast<double>(expf(chosen - total.maximum)) / total.sum;
         store(out + label, static_cast<float>((share - 1.0) / counted));
     }
 }

@@ -442,10 +442,9 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
-    if (rc == RC_OK && options->soft != NULL) rc = task_soften(&r->task, options->soft, r->batch);
     r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
     r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
-    if (rc == RC_OK && !r->backend->is_host && options->soft == NULL) {
+    if (rc == RC_OK && !r->backend->is_host && r->objective == NULL) {
         rc = replica_device_create(r, why);
         if (rc != RC_OK) return rc;
     } else if (rc == RC_OK) {
@@ -475,8 +474,10 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
     r->learner.ops = &replica_ops;
     r->backend = backend;
     r->stream_seed = options->stream_seed;
+    r->objective = options->objective;
     if (options->threads > 0 && backend->is_host) backend->threads = options->threads;
-    if (options->soft != NULL && backend->is_apart) backend->threads = 1; /* loss: on the host */
+    if (options->objective != NULL && backend->is_apart)
+        backend->threads = 1; /* loss: on the host */
     if (options->dataset != NULL) data = *options->dataset;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);

@@ -14,14 +14,14 @@ struct backend;
 struct dataset_info;
 struct dataset_options;
 struct samples;
-struct soft_targets;
+struct task_objective;
 
 struct replica_options {
-    const char *model;                     /* spec or preset */
-    const char *data;                      /* --data spec */
-    const struct dataset_options *dataset; /* how it is opened; NULL: as `model`, `seed` want it */
-    const struct soft_targets *soft; /* kept; NULL: only the data say what is right (task.h) */
-    uint64_t samples_max;            /* of the share, see share_options; 0: all */
+    const char *model;                      /* spec or preset */
+    const char *data;                       /* --data spec */
+    const struct dataset_options *dataset;  /* how it is opened; NULL: as `model`, `seed` want it */
+    const struct task_objective *objective; /* kept; NULL: the task's own loss (task.h) */
+    uint64_t samples_max;                   /* of the share, see share_options; 0: all */
     const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
     double clip;           /* longest gradient, by its norm; 0: as long as it is */

@@ -32,6 +32,7 @@ struct replica {
     struct team *team;
     struct model *model; /* the team's */
     struct task task;
+    const struct task_objective *objective; /* NULL: the task's own loss */
     struct optimizer optimizer;
     struct schedule schedule;
     char schedule_text[128];

@@ -134,14 +134,19 @@ static enum rc work_on_part(void *context, const struct team_part *part)
 enum rc replica_pass(struct replica *r, team_work work, void *context, struct task_score *score)
 {
     uint64_t begin = model_profiler_now(r->profiler);
-    enum rc rc = task_ask(&r->task, &r->next);
+    enum rc rc = replica_forward(r, true);
 
-    if (rc == RC_OK) rc = replica_forward(r, true);
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(r->profiler);
-    *score = task_loss(&r->task, &r->next, r->logits, r->logits_gradient);
+    if (r->objective == NULL) {
+        *score = task_loss(&r->task, &r->next, r->logits, r->logits_gradient);
+    } else {
+        rc = r->objective->loss(r->objective->context, &r->task, &r->next, r->logits,
+                                r->logits_gradient, score);
+    }
     model_profiler_add(r->profiler, PROFILE_LOSS, begin);
+    if (rc != RC_OK) return rc;
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(r->profiler);
     rc = team_backward_each(r->team, r->logits_gradient, work, context);

@@ -149,7 +149,6 @@ enum rc task_init(struct task *task, const struct dataset_info *info, const stru
 void task_deinit(struct task *task)
 {
     mem_free(task->labels);
-    mem_free(task->answers);
     *task = (struct task){0};
 }
 
@@ -174,30 +173,7 @@ static struct task_score score_of(const struct task *task, const uint32_t *label
     return score;
 }
 
-enum rc task_soften(struct task *task, const struct soft_targets *soft, uint32_t batch)
-{
-    task->answers = mem_array(task_logits(task, batch), sizeof(*task->answers));
-    task->soft = soft;
-    return task->answers == NULL ? RC_NOMEM : RC_OK;
-}
-
-enum rc task_ask(struct task *task, const struct batch *batch)
-{
-    size_t rows = (size_t)batch->rows * task->rows, outputs = task->outputs;
-    enum rc rc;
-
-    if (task->soft == NULL) return RC_OK;
-    rc = task->soft->ask(task->soft->context, (struct pick){batch->picked, 0, batch->rows},
-                         task->answers);
-    for (size_t i = rows * task->heads; task->heads > 1 && i-- > 0;) { /* from behind: in place */
-        memmove(task->answers + i * outputs, task->answers + i / task->heads * outputs,
-                outputs * sizeof(float));
-    }
-    return rc;
-}
-
-/* Every head is asked the same. NULL for real values. */
-static const uint32_t *labels_of(struct task *task, const struct batch *batch)
+const uint32_t *task_labels(struct task *task, const struct batch *batch)
 {
     if (task->heads == 1) return batch->labels;
     for (uint32_t i = 0; i < batch->rows * task->rows * task->heads; i++) {
@@ -206,38 +182,12 @@ static const uint32_t *labels_of(struct task *task, const struct batch *batch)
     return task->labels;
 }
 
-/* The squared error against a mixture of targets has the gradient of the errors mixed. */
-static struct task_score soft_score(struct task *task, const uint32_t *labels, const float *targets,
-                                    uint32_t rows, const float *logits, float *gradient)
-{
-    const struct soft_targets *soft = task->soft;
-    struct task_score score = {.count = rows};
-    uint32_t correct = 0;
-
-    if (task->target == DATA_REALS) {
-        for (size_t i = 0; i < (size_t)rows * task->outputs; i++) {
-            task->answers[i] = (float)((1.0 - soft->alpha) * (double)targets[i] +
-                                       soft->alpha * (double)task->answers[i]);
-        }
-        score.loss = loss_squared(logits, task->answers, rows, task->outputs, gradient);
-    } else {
-        score.loss = loss_distillation(logits, task->answers, labels, rows, task->outputs,
-                                       soft->temperature, soft->alpha, gradient, &correct);
-        score.hits = correct;
-    }
-    return score;
-}
-
 struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
                             float *gradient)
 {
     uint32_t rows = batch->rows * task->rows * task->heads;
-    const uint32_t *labels = labels_of(task, batch);
 
-    if (task->soft != NULL) {
-        return soft_score(task, labels, batch->targets, rows, logits, gradient);
-    }
-    return score_of(task, labels, batch->targets, rows, logits, gradient);
+    return score_of(task, task_labels(task, batch), batch->targets, rows, logits, gradient);
 }
 
 void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed)
@@ -249,7 +199,7 @@ void task_feed(struct task *task, const struct batch *batch, struct model_feed *
         feed->targets = batch->targets;
         return;
     }
-    feed->labels = labels_of(task, batch);
+    feed->labels = task_labels(task, batch);
     feed->counted = softmax_counted(feed->labels, rows * task->heads);
     if (feed->counted == 0) feed->counted = 1; /* of nothing the sum is 0 anyway */
 }

@@ -1,8 +1,7 @@
 /*
  * task: what a model is to learn from a batch of some data: a class a sample, the next token at
- * each step, or real values; once for each of its heads. Joins dataset, model and loss. Beside the
- * data, others may say what they make of each sample: soft targets, of which a student learns
- * (distill/distill.h). Any thread, one at a time.
+ * each step, or real values; once for each of its heads. Joins dataset, model and loss. Any thread,
+ * one at a time.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_TASK_H
 #define GRAPEVINE_REPLICA_LEARNERS_TASK_H
@@ -10,23 +9,12 @@
 #include "replica/data/dataset.h"
 #include "replica/formats/model_file.h"
 
-/* What others make of the samples, and what it weighs. */
-struct soft_targets {
-    double temperature; /* of the probabilities */
-    double alpha;       /* their share of the loss, in [0, 1]; the rest is the data's */
-    /** [pick.rows][rows][outputs] of the picked samples: probabilities, or real values. */
-    enum rc (*ask)(void *context, struct pick pick, float *out);
-    void *context;
-};
-
 struct task {
     enum data_target target;
-    uint32_t rows;                   /* of logits a sample */
-    uint32_t heads;                  /* of a training pass; evaluation merges them */
-    uint32_t outputs;                /* of a row and head: classes, or real values */
-    uint32_t *labels;                /* [batch][rows][heads], for several heads */
-    const struct soft_targets *soft; /* NULL: only the data count */
-    float *answers;                  /* [batch][rows][heads][outputs], of the soft targets */
+    uint32_t rows;    /* of logits a sample */
+    uint32_t heads;   /* of a training pass; evaluation merges them */
+    uint32_t outputs; /* of a row and head: classes, or real values */
+    uint32_t *labels; /* [batch][rows][heads], for several heads */
 };
 
 /** Steps of a sequence that the model of `spec` wants, for dataset_options.context; 0: any. */
@@ -49,10 +37,6 @@ struct digest task_meaning(const struct dataset_info *info, const struct model *
 MUST_USE enum rc task_init(struct task *task, const struct dataset_info *info,
                            const struct model *model, uint32_t batch, struct fault *why);
 void task_deinit(struct task *task);
-/** Training passes learn from `soft` (kept), too, each after a task_ask(). RC_NOMEM. */
-MUST_USE enum rc task_soften(struct task *task, const struct soft_targets *soft, uint32_t batch);
-/** What the soft targets are of this batch, for the next task_loss(). What they return. */
-MUST_USE enum rc task_ask(struct task *task, const struct batch *batch);
 /** float32 values of one batch's logits, in training or not. */
 size_t task_logits(const struct task *task, uint32_t batch);
 
@@ -62,10 +46,20 @@ struct task_score {
     uint64_t count; /* predictions */
 };
 
+/** Labels of a training pass, each head asked the same; NULL: real values. Borrowed. */
+const uint32_t *task_labels(struct task *task, const struct batch *batch);
 /** Loss and d(loss)/d(logits) of a training pass, all heads. */
 struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
                             float *gradient);
-/** The same, for a pass that stays on a device; borrows from `batch` and `task`. */
+/* Another loss instead, computed on the host: distill/distill.c has one. */
+struct task_objective {
+    /** As task_loss(). What it returns ends the step. */
+    enum rc (*loss)(void *context, struct task *task, const struct batch *batch,
+                    const float *logits, float *gradient, struct task_score *score);
+    void *context;
+};
+
+/** task_loss(), for a pass that stays on a device; borrows from `batch` and `task`. */
 void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed);
 /** Loss of an evaluation pass. */
 struct task_score task_judge(const struct task *task, const struct batch *batch,

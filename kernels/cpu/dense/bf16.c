@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/dense/linear_internal.h"
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/turn.h"
+#include "kernels/cpu/transpose.h"
 
 /* The upper half of the sum is the nearest: half a unit of the last place kept, and one more where
  * that is odd and the rest is just a half. A NaN must not be rounded up to infinity. */
@@ -86,8 +86,8 @@ INLINE AVX512 __m512 pairs_of(const float *x, size_t count)
 }
 
 /* 16 columns from `column` on, all their pairs, to words `row[pair * block]`. */
-AVX512 static void turn_columns(const struct product_form *f, const float *b, size_t column,
-                                uint32_t *row)
+AVX512 static void transpose_columns(const struct product_form *f, const float *b, size_t column,
+                                     uint32_t *row)
 {
     for (size_t pair = 0; pair < f->words; pair += LANES) {
         __m512 square[LANES];
@@ -98,7 +98,7 @@ AVX512 static void turn_columns(const struct product_form *f, const float *b, si
                             ? pairs_of(b + (column + i) * f->inner + 2 * pair, f->inner - 2 * pair)
                             : _mm512_setzero_ps();
         }
-        turn_square(square);
+        transpose_square(square);
         for (size_t i = 0; i < LANES && pair + i < f->words; i++) {
             _mm512_storeu_ps((float *)(void *)(row + (pair + i) * f->block), square[i]);
         }
@@ -106,8 +106,8 @@ AVX512 static void turn_columns(const struct product_form *f, const float *b, si
 }
 
 /* The same of float32, where a word is a value. */
-AVX512 static void turn_float_columns(const struct product_form *f, const float *b, size_t column,
-                                      float *row)
+AVX512 static void transpose_float_columns(const struct product_form *f, const float *b,
+                                           size_t column, float *row)
 {
     for (size_t word = 0; word < f->words; word += LANES) {
         __m512 square[LANES];
@@ -118,43 +118,43 @@ AVX512 static void turn_float_columns(const struct product_form *f, const float 
                                                          b + (column + i) * f->inner + word)
                                  : _mm512_setzero_ps();
         }
-        turn_square(square);
+        transpose_square(square);
         for (size_t i = 0; i < LANES && word + i < f->words; i++) {
             _mm512_storeu_ps(row + (word + i) * f->block, square[i]);
         }
     }
 }
 
-void float_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
-                       float *packed)
+void float_pack_transposed(const struct product_form *f, const float *b, size_t from, size_t to,
+                           float *packed)
 {
     CHECK(f->block % LANES == 0);
     for (size_t block = from; block < to; block++) {
         float *words = packed + block * f->words * f->block;
 
         for (size_t column = 0; column < f->block; column += LANES) {
-            turn_float_columns(f, b, block * f->block + column, words + column);
+            transpose_float_columns(f, b, block * f->block + column, words + column);
         }
     }
 }
 
-void bf16_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
-                      uint16_t *packed)
+void bf16_pack_transposed(const struct product_form *f, const float *b, size_t from, size_t to,
+                          uint16_t *packed)
 {
     CHECK(f->block % LANES == 0);
     for (size_t block = from; block < to; block++) {
         uint32_t *words = (uint32_t *)(void *)packed + block * f->words * f->block;
 
         for (size_t column = 0; column < f->block; column += LANES) {
-            turn_columns(f, b, block * f->block + column, words + column);
+            transpose_columns(f, b, block * f->block + column, words + column);
         }
     }
 }
 
 #else
 
-void bf16_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
-                      uint16_t *packed)
+void bf16_pack_transposed(const struct product_form *f, const float *b, size_t from, size_t to,
+                          uint16_t *packed)
 {
     (void)f;
     (void)b;
@@ -164,8 +164,8 @@ void bf16_pack_turned(const struct product_form *f, const float *b, size_t from,
     CHECK(false); /* nobody multiplies these here */
 }
 
-void float_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
-                       float *packed)
+void float_pack_transposed(const struct product_form *f, const float *b, size_t from, size_t to,
+                           float *packed)
 {
     (void)f;
     (void)b;

@@ -12,11 +12,11 @@ void bf16_from_float(const float *x, uint16_t *y, size_t n);
 void bf16_pack(const struct product_form *form, const float *b, size_t from, size_t to,
                uint16_t *packed);
 /** The same of B stored as [columns][inner]. */
-void bf16_pack_turned(const struct product_form *form, const float *b, size_t from, size_t to,
-                      uint16_t *packed);
+void bf16_pack_transposed(const struct product_form *form, const float *b, size_t from, size_t to,
+                          uint16_t *packed);
 /** The same in float32. */
-void float_pack_turned(const struct product_form *form, const float *b, size_t from, size_t to,
-                       float *packed);
+void float_pack_transposed(const struct product_form *form, const float *b, size_t from, size_t to,
+                           float *packed);
 
 /** Decide whether this backend multiplies bfloat16, and say why: see cpu_backend_options. */
 void bf16_decide(struct cpu_backend *backend);

@@ -158,7 +158,7 @@ static void pack_part(void *data, size_t part, size_t from, size_t to)
     const struct linear_plain *l = data;
 
     (void)part;
-    float_pack_turned(&l->forward.form, l->weight, from, to, l->packed);
+    float_pack_transposed(&l->forward.form, l->weight, from, to, l->packed);
 }
 
 static enum rc linear_prepare(struct linear *linear, const float *weight, const float *bias)

@@ -52,7 +52,7 @@ static void linear_destroy(struct linear *linear)
 
 struct packing {
     const struct product_form *form;
-    bool is_turned;
+    bool is_transposed;
     const float *from;
     uint16_t *to;
 };
@@ -62,8 +62,8 @@ static void pack_part(void *data, size_t part, size_t from, size_t to)
     const struct packing *p = data;
 
     (void)part;
-    if (p->is_turned) {
-        bf16_pack_turned(p->form, p->from, from, to, p->to);
+    if (p->is_transposed) {
+        bf16_pack_transposed(p->form, p->from, from, to, p->to);
     } else {
         bf16_pack(p->form, p->from, from, to, p->to);
     }

@@ -1,24 +1,25 @@
 /*
  * The forward product of few rows, y = x W^T + b with AVX-512. A library's sgemm copies W into an
  * order of its own at each call, which for the 64 rows of a usual batch costs a tenth of the time.
- * Here x is turned instead, which is smaller: y^T = W x^T, where the rows of W are read as they
+ * Here x is transposed instead, which is smaller: y^T = W x^T, where the rows of W are read as they
  * are, value by value, each multiplied with 64 (or 16, 32) samples side by side. Sums of 6 outputs
- * live in registers; the inner index ascends. y^T is turned back block by block in the first
+ * live in registers; the inner index ascends. y^T is transposed back block by block in the first
  * cache. Runs on any thread.
  */
 #include "kernels/cpu/dense/linear_internal.h"
 
 #include "base/check.h"
-#include "kernels/cpu/turn.h"
+#include "kernels/cpu/transpose.h"
 
 #if defined(__x86_64__)
 
 enum { VECTORS = 4, SAMPLES = VECTORS * LANES, OUTPUTS = 6 };
 _Static_assert(LINEAR_TILE_OUTPUTS % OUTPUTS == 0 && LINEAR_TILE_OUTPUTS % LANES == 0,
-               "a block is whole tiles, and is turned whole");
+               "a block is whole tiles, and is transposed whole");
 
 /* to[inner][width] from `rows` rows of x; lanes without a row are zeros. */
-AVX512 static void turn_rows(const float *x, size_t rows, size_t inner, size_t width, float *to)
+AVX512 static void transpose_rows(const float *x, size_t rows, size_t inner, size_t width,
+                                  float *to)
 {
     for (size_t r = 0; r < width; r += LANES) {
         for (size_t k = 0; k < inner; k += LANES) {
@@ -29,7 +30,7 @@ AVX512 static void turn_rows(const float *x, size_t rows, size_t inner, size_t w
                 block[i] = r + i < rows ? _mm512_maskz_loadu_ps(mask, x + (r + i) * inner + k)
                                         : _mm512_setzero_ps();
             }
-            turn_square(block);
+            transpose_square(block);
             for (size_t i = 0; i < LANES && k + i < inner; i++) {
                 _mm512_storeu_ps(to + (k + i) * width + r, block[i]);
             }
@@ -104,9 +105,9 @@ AVX512 static void multiply_64(const struct linear_tile *t, size_t from, size_t 
     multiply_block(t, VECTORS, from, to, samples, block);
 }
 
-/* Columns [from, to) of `rows` rows of y from their turned block. */
-AVX512 static void turn_back(const float *block, size_t width, size_t rows, size_t from, size_t to,
-                             size_t out, float *y)
+/* Columns [from, to) of `rows` rows of y from their transposed block. */
+AVX512 static void transpose_back(const float *block, size_t width, size_t rows, size_t from,
+                                  size_t to, size_t out, float *y)
 {
     for (size_t r = 0; r < rows; r += LANES) {
         for (size_t c = from; c < to; c += LANES) {
@@ -117,7 +118,7 @@ AVX512 static void turn_back(const float *block, size_t width, size_t rows, size
                 square[i] = c + i < to ? _mm512_loadu_ps(block + (c + i - from) * width + r)
                                        : _mm512_setzero_ps();
             }
-            turn_square(square);
+            transpose_square(square);
             for (size_t i = 0; i < LANES && r + i < rows; i++) {
                 _mm512_mask_storeu_ps(y + (r + i) * out + c, mask, square[i]);
             }
@@ -139,7 +140,7 @@ void linear_tile_forward(const struct linear_tile *tile, size_t from, size_t to,
         size_t rows = tile->rows - row < SAMPLES ? tile->rows - row : SAMPLES;
         size_t width = rows <= LANES ? LANES : rows <= 2 * LANES ? 2 * LANES : SAMPLES;
 
-        turn_rows(tile->x + row * tile->in, rows, tile->in, width, scratch);
+        transpose_rows(tile->x + row * tile->in, rows, tile->in, width, scratch);
         for (size_t first = from; first < to; first += LINEAR_TILE_OUTPUTS) {
             size_t last = to - first < LINEAR_TILE_OUTPUTS ? to : first + LINEAR_TILE_OUTPUTS;
             if (width == SAMPLES) {
@@ -149,7 +150,7 @@ void linear_tile_forward(const struct linear_tile *tile, size_t from, size_t to,
             } else {
                 multiply_16(tile, first, last, scratch, block);
             }
-            turn_back(block, width, rows, first, last, tile->out, tile->y + row * tile->out);
+            transpose_back(block, width, rows, first, last, tile->out, tile->y + row * tile->out);
         }
     }
 }

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One head of one sample in float64: queries (turned, not scaled), keys (turned), values and what
+/* One head of one sample in float64: queries (rotated, not scaled), keys (rotated), values and what
  * belongs to them, [steps][width] each; one row of weights and one of their gradients. */
 struct head {
     size_t steps, width;
@@ -55,7 +55,7 @@ static void load(const float *from, size_t stride, const struct head *head, doub
 }
 
 /* Pair (i, i + width / 2) of step t by t * 10000^(-2 i / width); direction -1: back. */
-static void turn(double direction, const struct head *head, double *rows)
+static void rotate(double direction, const struct head *head, double *rows)
 {
     size_t half = head->width / 2;
 
@@ -97,30 +97,30 @@ static void load_qkv(const struct attention *attention, const float *qkv, struct
     load(qkv + wide, 3 * wide, head, head->keys);
     load(qkv + 2 * wide, 3 * wide, head, head->values);
     if (attention->is_rotary) {
-        turn(1.0, head, head->queries);
-        turn(1.0, head, head->keys);
+        rotate(1.0, head, head->queries);
+        rotate(1.0, head, head->keys);
     }
 }
 
 /* Weights of query t; returns the logarithm of the sum of exp(scores). */
-static double weigh(const struct head *head, size_t t, size_t keys)
+static double softmax(const struct head *head, size_t t, size_t keys)
 {
-    double top = -INFINITY, sum = 0.0;
+    double max = -INFINITY, sum = 0.0;
 
     for (size_t k = 0; k < keys; k++) {
         const double *query = head->queries + t * head->width;
         double score = dot(query, head->keys + k * head->width, head->width) * head->scale;
         head->weights[k] = score;
-        top = score > top ? score : top;
+        max = score > max ? score : max;
     }
     for (size_t k = 0; k < keys; k++) {
-        head->weights[k] = exp(head->weights[k] - top);
+        head->weights[k] = exp(head->weights[k] - max);
         sum += head->weights[k];
     }
     for (size_t k = 0; k < keys; k++) {
         head->weights[k] /= sum;
     }
-    return top + log(sum);
+    return max + log(sum);
 }
 
 enum rc reference_attention_forward(const struct attention *attention, const float *qkv, float *y,
@@ -137,7 +137,7 @@ enum rc reference_attention_forward(const struct attention *attention, const flo
         load_qkv(attention, qkv + row * 3 * wide + column, &head);
         for (size_t t = 0; t < head.steps; t++) {
             size_t keys = head.is_causal ? t + 1 : head.steps;
-            double statistic = weigh(&head, t, keys);
+            double statistic = softmax(&head, t, keys);
 
             if (statistics != NULL) statistics[i * head.steps + t] = (float)statistic;
             for (size_t d = 0; d < head.width; d++) {
@@ -163,7 +163,7 @@ static void head_backward(struct head *head)
         const double *dy = head->dy + t * width;
         double mean;
 
-        weigh(head, t, keys);
+        softmax(head, t, keys);
         for (size_t k = 0; k < keys; k++) {
             head->dweights[k] = dot(dy, head->values + k * width, width);
         }
@@ -195,8 +195,8 @@ enum rc reference_attention_backward(const struct attention *attention,
         load(pass->dy + row * wide + column, wide, &head, head.dy);
         head_backward(&head);
         if (attention->is_rotary) {
-            turn(-1.0, &head, head.dqueries);
-            turn(-1.0, &head, head.dkeys);
+            rotate(-1.0, &head, head.dqueries);
+            rotate(-1.0, &head, head.dkeys);
         }
         store(head.dqueries, &head, 3 * wide, dqkv);
         store(head.dkeys, &head, 3 * wide, dqkv + wide);

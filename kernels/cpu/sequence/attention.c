@@ -1,6 +1,6 @@
 /*
  * Attention forward, by panels of LANES queries against tiles of KEYS_MAX keys with a running
- * maximum and sum (Milakov, Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135).
+ * max and sum (Milakov, Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135).
  * Scores are kept the other way round, [key][query], so that a vector holds one key's scores of
  * LANES queries: maxima and sums then run down the keys without crossing lanes. A causal panel ends
  * at its own diagonal. Heads are packed first: their rows of a wide qkv would fall into a few sets
@@ -19,17 +19,17 @@ enum { KEYS_MAX = 256 };
 
 /* Where things lie in scratch memory, in values from its begin. */
 struct forward_layout {
-    size_t rotation, keys, values, queries, turned, scores, sums, total;
+    size_t rotation, keys, values, queries, transposed, scores, sums, total;
 };
 
 struct forward {
     const struct attention *attention;
     struct head_rows queries, keys, values;
     float *k, *v;                   /* [steps][padded] */
-    float *panel, *turned;          /* the panel's queries: [LANES][padded], [padded][LANES] */
+    float *panel, *transposed;      /* the panel's queries: [LANES][padded], [padded][LANES] */
     float *scores;                  /* [KEYS_MAX][LANES] */
     float *sums;                    /* [LANES][padded]: of weights times values */
-    float top[LANES], total[LANES]; /* running maximum, running sum of weights */
+    float max[LANES], total[LANES]; /* running max, running sum of weights */
     float factor[LANES];            /* what earlier sums are worth after a tile */
 };
 
@@ -43,7 +43,7 @@ static struct forward_layout forward_layout(const struct attention *attention)
     layout.keys = scratch_take(&at, rows * padded);
     layout.values = scratch_take(&at, rows * padded);
     layout.queries = scratch_take(&at, LANES * padded);
-    layout.turned = scratch_take(&at, padded * LANES);
+    layout.transposed = scratch_take(&at, padded * LANES);
     layout.scores = scratch_take(&at, KEYS_MAX * LANES);
     layout.sums = scratch_take(&at, LANES * padded);
     layout.total = at;
@@ -62,12 +62,12 @@ static void mask_scores(float *scores, size_t rows, size_t first, size_t query)
 }
 
 /* Scores to weights relative to the largest score so far. */
-FOR_EACH_CPU static void weigh(float *restrict scores, size_t rows, float *restrict top,
-                               float *restrict total, float *restrict factor)
+FOR_EACH_CPU static void softmax(float *restrict scores, size_t rows, float *restrict max,
+                                 float *restrict total, float *restrict factor)
 {
     float high[LANES], sum[LANES];
 
-    memcpy(high, top, sizeof(high));
+    memcpy(high, max, sizeof(high));
     for (size_t k = 0; k < rows; k++) {
 #pragma GCC unroll 1
         for (size_t l = 0; l < LANES; l++) {
@@ -87,9 +87,9 @@ FOR_EACH_CPU static void weigh(float *restrict scores, size_t rows, float *restr
         }
     }
     for (size_t l = 0; l < LANES; l++) {
-        factor[l] = cpu_exp(top[l] - high[l]);
+        factor[l] = cpu_exp(max[l] - high[l]);
         total[l] = total[l] * factor[l] + sum[l];
-        top[l] = high[l];
+        max[l] = high[l];
     }
 }
 
@@ -104,12 +104,12 @@ static void absorb_tile(struct forward *f, size_t first, size_t rows, size_t que
                                         .a = f->k + first * padded,
                                         .a_row = padded,
                                         .a_inner = 1,
-                                        .b = f->turned,
+                                        .b = f->transposed,
                                         .b_stride = LANES,
                                         .c = f->scores,
                                         .c_stride = LANES});
     if (f->attention->is_causal) mask_scores(f->scores, rows, first, query);
-    weigh(f->scores, rows, f->top, f->total, f->factor);
+    softmax(f->scores, rows, f->max, f->total, f->factor);
     for (size_t q = 0; q < LANES && first > 0; q++) {
         for (size_t d = 0; d < padded; d++) {
             f->sums[q * padded + d] *= f->factor[q];
@@ -141,9 +141,9 @@ static void forward_panel(struct forward *f, size_t query, float *y, float *stat
         attention->is_causal && query + LANES < attention->steps ? query + LANES : attention->steps;
 
     head_pack(&f->queries, query, LANES, 1.0F / sqrtf((float)width), f->panel);
-    head_transpose(f->panel, padded, f->turned);
+    head_transpose(f->panel, padded, f->transposed);
     for (size_t l = 0; l < LANES; l++) {
-        f->top[l] = -INFINITY;
+        f->max[l] = -INFINITY;
         f->total[l] = 0.0F;
     }
     for (size_t first = 0; first < end; first += KEYS_MAX) {
@@ -155,7 +155,7 @@ static void forward_panel(struct forward *f, size_t query, float *y, float *stat
         for (size_t d = 0; d < width; d++) {
             row[d] = f->sums[q * padded + d] * share;
         }
-        if (statistics != NULL) statistics[query + q] = f->top[q] + logf(f->total[q]);
+        if (statistics != NULL) statistics[query + q] = f->max[q] + logf(f->total[q]);
     }
 }
 
@@ -200,7 +200,7 @@ static struct forward forward_of(const struct attention *attention, float *scrat
         .k = scratch + layout.keys,
         .v = scratch + layout.values,
         .panel = scratch + layout.queries,
-        .turned = scratch + layout.turned,
+        .transposed = scratch + layout.transposed,
         .scores = scratch + layout.scores,
         .sums = scratch + layout.sums,
     };

@@ -20,11 +20,11 @@ _Static_assert(SIDE % LANES == 0 && LANES % ROWS == 0, "tiles are made of panels
 
 struct backward_layout {
     size_t rotation;
-    size_t queries, dy, dqueries;        /* [steps][padded] */
-    size_t queries_turned, dy_turned;    /* per panel [padded][LANES] */
-    size_t statistics, products;         /* [steps] */
-    size_t keys, values, dkeys, dvalues; /* [SIDE][padded] */
-    size_t weights, dscores;             /* [SIDE][SIDE] */
+    size_t queries, dy, dqueries;             /* [steps][padded] */
+    size_t queries_transposed, dy_transposed; /* per panel [padded][LANES] */
+    size_t statistics, products;              /* [steps] */
+    size_t keys, values, dkeys, dvalues;      /* [SIDE][padded] */
+    size_t weights, dscores;                  /* [SIDE][SIDE] */
     size_t total;
 };
 
@@ -53,8 +53,8 @@ static struct backward_layout backward_layout(const struct attention *attention)
     layout.queries = scratch_take(&at, rows * padded);
     layout.dy = scratch_take(&at, rows * padded);
     layout.dqueries = scratch_take(&at, rows * padded);
-    layout.queries_turned = scratch_take(&at, rows * padded);
-    layout.dy_turned = scratch_take(&at, rows * padded);
+    layout.queries_transposed = scratch_take(&at, rows * padded);
+    layout.dy_transposed = scratch_take(&at, rows * padded);
     layout.statistics = scratch_take(&at, rows);
     layout.products = scratch_take(&at, rows);
     layout.keys = scratch_take(&at, SIDE * padded);
@@ -83,8 +83,8 @@ static void pack_queries(const struct backward *b)
     head_pack(&b->queries, 0, rows, 1.0F / sqrtf((float)b->queries.width), queries);
     head_pack(&b->dy, 0, rows, 1.0F, dy);
     for (size_t at = 0; at < rows * padded; at += LANES * padded) {
-        head_transpose(queries + at, padded, b->scratch + b->at.queries_turned + at);
-        head_transpose(dy + at, padded, b->scratch + b->at.dy_turned + at);
+        head_transpose(queries + at, padded, b->scratch + b->at.queries_transposed + at);
+        head_transpose(dy + at, padded, b->scratch + b->at.dy_transposed + at);
     }
     head_dot(&b->dy, &b->y, 0, steps, products);
     memcpy(statistics, b->statistics, steps * sizeof(float));
@@ -135,7 +135,7 @@ static void recompute(const struct backward *b, const struct tile *tile)
             .a = b->scratch + b->at.keys,
             .a_row = padded,
             .a_inner = 1,
-            .b = b->scratch + b->at.queries_turned + query * padded,
+            .b = b->scratch + b->at.queries_transposed + query * padded,
             .b_stride = LANES,
             .c = weights,
             .c_stride = SIDE,
@@ -143,7 +143,7 @@ static void recompute(const struct backward *b, const struct tile *tile)
 
         tile_product(&product);
         product.a = b->scratch + b->at.values;
-        product.b = b->scratch + b->at.dy_turned + query * padded;
+        product.b = b->scratch + b->at.dy_transposed + query * padded;
         product.c = dscores;
         tile_product(&product);
         if (tile->is_diagonal) mask_scores(weights, keys, q);

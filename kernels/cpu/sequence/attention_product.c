@@ -61,9 +61,9 @@ FOR_EACH_CPU void tile_product(const struct tile_product *p)
     }
 }
 
-/* to = from turned by the angle of its step and scaled; direction -1 turns back. */
-CPU_INLINE void turn(const float *restrict from, const float *restrict rotation, float direction,
-                     float scale, size_t width, float *restrict to)
+/* to = from rotated by the angle of its step and scaled; direction -1 rotates back. */
+CPU_INLINE void rotate(const float *restrict from, const float *restrict rotation, float direction,
+                       float scale, size_t width, float *restrict to)
 {
     size_t half = width / 2;
 
@@ -95,7 +95,7 @@ FOR_EACH_CPU void head_pack(const struct head_rows *rows, size_t first, size_t c
             continue;
         }
         if (rows->rotation != NULL) {
-            turn(from, rows->rotation + (first + r) * width, 1.0F, scale, width, to);
+            rotate(from, rows->rotation + (first + r) * width, 1.0F, scale, width, to);
         } else {
             scale_row(from, scale, width, to);
         }
@@ -114,7 +114,7 @@ FOR_EACH_CPU void head_unpack(const struct head_rows *rows, size_t first, size_t
         float *row = to + (first + r) * rows->stride;
 
         if (rows->rotation != NULL) {
-            turn(packed, rows->rotation + (first + r) * width, -1.0F, scale, width, row);
+            rotate(packed, rows->rotation + (first + r) * width, -1.0F, scale, width, row);
         } else {
             scale_row(packed, scale, width, row);
         }

@@ -30,13 +30,13 @@ struct head_rows {
     const float *from; /* the first row of the sample, at this head */
     size_t stride, steps, width;
     size_t padded;         /* values of a row in scratch memory: a multiple of LANES */
-    const float *rotation; /* [steps][width]: cosines, then sines; NULL: rows are not turned */
+    const float *rotation; /* [steps][width]: cosines, then sines; NULL: rows are not rotated */
 };
 
-/* Rows [first, first + count) to `to`, turned and scaled; rows past the end and what pads a row are
- * zeros. */
+/* Rows [first, first + count) to `to`, rotated and scaled; rows past the end and what pads a row
+ * are zeros. */
 void head_pack(const struct head_rows *rows, size_t first, size_t count, float scale, float *to);
-/* The gradient's way back: `count` packed rows to rows of the stride, turned back and scaled. */
+/* The gradient's way back: `count` packed rows to rows of the stride, rotated back and scaled. */
 void head_unpack(const struct head_rows *rows, size_t first, size_t count, float scale,
                  const float *packed, float *to);
 /* to[padded][LANES] from LANES packed rows. */

@@ -1,8 +1,8 @@
 /*
  * The products of a recurrent layer with bfloat16 operands and float32 sums, as dense layers: the
- * one by the inputs, one of a step forward, one of a step back (with the weights turned), and one
- * for nothing but the gradient of the hidden weights. States, cells, gates and biases stay float32.
- * gru is not among them: its two products have different gradients. Job thread.
+ * one by the inputs, one of a step forward, one of a step back (with the weights transposed), and
+ * one for nothing but the gradient of the hidden weights. States, cells, gates and biases stay
+ * float32. gru is not among them: its two products have different gradients. Job thread.
  */
 #include "kernels/cpu/sequence/recurrent.h"
 
@@ -16,7 +16,7 @@ struct recurrent_bf16 {
     struct cpu_backend *cpu;
     size_t gates, hidden;
     struct linear *input, *step, *step_back, *gradient;
-    float *turned; /* hidden weights as [hidden][gates] */
+    float *transposed; /* hidden weights as [hidden][gates] */
 };
 
 void recurrent_bf16_destroy(struct recurrent_bf16 *b)
@@ -27,7 +27,7 @@ void recurrent_bf16_destroy(struct recurrent_bf16 *b)
     for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
         if (all[i] != NULL) all[i]->ops->destroy(all[i]);
     }
-    mem_free(b->turned);
+    mem_free(b->transposed);
     mem_free(b);
 }
 
@@ -42,8 +42,8 @@ static enum rc create_gradients(struct recurrent_bf16 *b, const struct recurrent
 
     if (rc == RC_OK) rc = linear_bf16_create(b->cpu, &gradient, &b->gradient);
     if (rc != RC_OK) return rc;
-    b->turned = mem_aligned(b->gates * b->hidden * sizeof(float));
-    return b->turned != NULL ? RC_OK : RC_NOMEM;
+    b->transposed = mem_aligned(b->gates * b->hidden * sizeof(float));
+    return b->transposed != NULL ? RC_OK : RC_NOMEM;
 }
 
 enum rc recurrent_bf16_create(struct cpu_backend *cpu, const struct recurrent_options *o,
@@ -77,7 +77,7 @@ enum rc recurrent_bf16_create(struct cpu_backend *cpu, const struct recurrent_op
 }
 
 /* to[columns][rows] from x[rows][columns], whole lines of the cache at a time. */
-static void turn(const float *x, size_t rows, size_t columns, float *to)
+static void transpose(const float *x, size_t rows, size_t columns, float *to)
 {
     for (size_t first = 0; first < rows; first += LINE) {
         size_t last = first + LINE < rows ? first + LINE : rows;
@@ -95,9 +95,9 @@ enum rc recurrent_bf16_prepare(struct recurrent_bf16 *b, const struct recurrent_
     enum rc rc = b->input->ops->prepare(b->input, weights->input, NULL);
 
     if (rc == RC_OK) rc = b->step->ops->prepare(b->step, weights->hidden, NULL);
-    if (rc != RC_OK || b->turned == NULL) return rc;
-    turn(weights->hidden, b->gates, b->hidden, b->turned);
-    return b->step_back->ops->prepare(b->step_back, b->turned, NULL);
+    if (rc != RC_OK || b->transposed == NULL) return rc;
+    transpose(weights->hidden, b->gates, b->hidden, b->transposed);
+    return b->step_back->ops->prepare(b->step_back, b->transposed, NULL);
 }
 
 enum rc recurrent_bf16_inputs(struct recurrent_bf16 *b, size_t rows, const float *x, float *gates)

@@ -19,13 +19,13 @@ static __global__ void __launch_bounds__(THREADS)
 {
     EACH_SEGMENT(image, view)
     {
-        struct channel_seat seat = channel_seat_of<D>(&view, image);
+        struct channel_thread thread = channel_thread_of<D>(&view, image);
         double totals[D] = {0.0};
 
-        channel_totals<T, N, D, RUN, ROWS_AT_ONCE>(&view, &seat, x, totals);
+        channel_totals<T, N, D, RUN, ROWS_AT_ONCE>(&view, &thread, x, totals);
         channel_team_sum(&view, totals);
-        for (int d = 0; d < D && seat.is_writer; d++) {
-            store(&y[image * view.channels + seat.channel + d],
+        for (int d = 0; d < D && thread.is_writer; d++) {
+            store(&y[image * view.channels + thread.channel + d],
                   static_cast<float>(totals[d] / pixels));
         }
     }
@@ -37,16 +37,16 @@ static __global__ void __launch_bounds__(THREADS)
 {
     EACH_SEGMENT(image, view)
     {
-        struct channel_seat seat = channel_seat_of<D>(&view, image);
+        struct channel_thread thread = channel_thread_of<D>(&view, image);
         float values[N] = {0.0F};
 
-        for (int k = 0; k < N && seat.is_in; k++) {
-            const T *from = &dy[image * view.channels + seat.channel + (D == 1 ? 0 : k)];
+        for (int k = 0; k < N && thread.is_in; k++) {
+            const T *from = &dy[image * view.channels + thread.channel + (D == 1 ? 0 : k)];
             values[k] = load(from) / pixels;
         }
-        while (seat.image < view.images) {
+        while (thread.image < view.images) {
             size_t at[1] = {0};
-            (void)channel_take(&view, &seat, at);
+            (void)channel_take(&view, &thread, at);
             store_values<N>(dx + at[0], values);
         }
     }
@@ -101,10 +101,10 @@ static __global__ void __launch_bounds__(THREADS)
     float values[N] = {0.0F};
 
     if (THREAD_ITEM >= items) return;
-    struct image_place place = image_place_of(&out, THREAD_ITEM * N);
-    if (place.channel < in.groups.by * in.block.by) {
-        load_values<N>(x + image_channel_at(&in, place.image, place.channel) +
-                           image_pixel_at(&in, place.row * stride, place.column * stride),
+    struct image_position position = image_position_of(&out, THREAD_ITEM * N);
+    if (position.channel < in.groups.by * in.block.by) {
+        load_values<N>(x + image_channel_at(&in, position.image, position.channel) +
+                           image_pixel_at(&in, position.row * stride, position.column * stride),
                        values);
     }
     store_values<N>(y + THREAD_ITEM * N, values);
@@ -118,12 +118,12 @@ static __global__ void __launch_bounds__(THREADS)
     float values[N] = {0.0F};
 
     if (THREAD_ITEM >= items) return;
-    struct image_place place = image_place_of(&in, THREAD_ITEM * N);
-    bool is_taken = divide(&place.row, stride) == 0;
-    is_taken = divide(&place.column, stride) == 0 && is_taken;
+    struct image_position position = image_position_of(&in, THREAD_ITEM * N);
+    bool is_taken = divide(&position.row, stride) == 0;
+    is_taken = divide(&position.column, stride) == 0 && is_taken;
     if (is_taken) {
-        load_values<N>(dy + image_channel_at(&out, place.image, place.channel) +
-                           image_pixel_at(&out, place.row, place.column),
+        load_values<N>(dy + image_channel_at(&out, position.image, position.channel) +
+                           image_pixel_at(&out, position.row, position.column),
                        values);
     }
     store_values<N>(dx + THREAD_ITEM * N, values);

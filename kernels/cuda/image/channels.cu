@@ -14,13 +14,13 @@ template <typename T, int N, int D>
 static __global__ void __launch_bounds__(THREADS)
     sum_channels(struct channel_view view, const T *dy, double *partials)
 {
-    struct channel_seat seat = channel_seat_of<D>(&view, 0);
+    struct channel_thread thread = channel_thread_of<D>(&view, 0);
     double totals[D] = {0.0};
 
-    channel_totals<T, N, D, RUN, ROWS_AT_ONCE>(&view, &seat, dy, totals);
+    channel_totals<T, N, D, RUN, ROWS_AT_ONCE>(&view, &thread, dy, totals);
     channel_team_sum(&view, totals);
-    for (int d = 0; d < D && seat.is_writer; d++) {
-        partials[blockIdx.y * static_cast<size_t>(view.channels) + seat.channel + d] = totals[d];
+    for (int d = 0; d < D && thread.is_writer; d++) {
+        partials[blockIdx.y * static_cast<size_t>(view.channels) + thread.channel + d] = totals[d];
     }
 }
 
@@ -65,16 +65,16 @@ template <typename T, int N, int D>
 static __global__ void __launch_bounds__(THREADS)
     add_bias(struct channel_view view, const float *bias, bool with_relu, T *y)
 {
-    struct channel_seat seat = channel_seat_of<D>(&view, 0);
+    struct channel_thread thread = channel_thread_of<D>(&view, 0);
     float shift[D] = {0.0F};
 
-    for (int d = 0; d < D && seat.is_in; d++) {
-        shift[d] = bias[seat.channel + d];
+    for (int d = 0; d < D && thread.is_in; d++) {
+        shift[d] = bias[thread.channel + d];
     }
-    while (seat.image < view.images) {
-        struct parcel<T, N> in[ROWS_AT_ONCE];
+    while (thread.image < view.images) {
+        struct packed<T, N> in[ROWS_AT_ONCE];
         size_t at[ROWS_AT_ONCE];
-        int taken = channel_take(&view, &seat, at);
+        int taken = channel_take(&view, &thread, at);
         for (int u = 0; u < ROWS_AT_ONCE; u++) {
             if (u < taken) in[u] = fetch<N>(y + at[u]);
         }

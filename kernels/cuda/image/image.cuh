@@ -7,7 +7,7 @@
 #ifndef GRAPEVINE_KERNELS_CUDA_IMAGE_IMAGE_CUH
 #define GRAPEVINE_KERNELS_CUDA_IMAGE_IMAGE_CUH
 
-#include "kernels/cuda/parcel.cuh"
+#include "kernels/cuda/packed.cuh"
 
 struct divisor {
     uint32_t by, factor, shift;
@@ -47,7 +47,7 @@ struct image_layout {
     struct divisor block, groups, height, width;
 };
 
-struct image_place {
+struct image_position {
     uint32_t image, channel, row, column;
 };
 
@@ -66,17 +66,17 @@ static inline struct image_layout image_layout_of(struct image_shape shape)
 }
 
 /* Whose value is at index `at` of several images. */
-__device__ static inline struct image_place image_place_of(const struct image_layout *l,
-                                                           uint32_t at)
+__device__ static inline struct image_position image_position_of(const struct image_layout *l,
+                                                                 uint32_t at)
 {
-    struct image_place place;
+    struct image_position position;
 
-    place.channel = divide(&at, l->block);
-    place.column = divide(&at, l->width);
-    place.row = divide(&at, l->height);
-    place.channel += divide(&at, l->groups) * l->block.by;
-    place.image = at;
-    return place;
+    position.channel = divide(&at, l->block);
+    position.column = divide(&at, l->width);
+    position.row = divide(&at, l->height);
+    position.channel += divide(&at, l->groups) * l->block.by;
+    position.image = at;
+    return position;
 }
 
 /* Index of the first pixel of a channel. */

@@ -44,9 +44,9 @@ static __global__ void __launch_bounds__(THREADS)
     fetch_values(struct image_layout from, struct image_layout to, uint32_t items, const T *x, T *y)
 {
     if (THREAD_ITEM >= items) return;
-    struct image_place place = image_place_of(&to, THREAD_ITEM * N);
-    uint32_t at = image_channel_at(&from, place.image, place.channel) +
-                  image_pixel_at(&from, place.row, place.column);
+    struct image_position position = image_position_of(&to, THREAD_ITEM * N);
+    uint32_t at = image_channel_at(&from, position.image, position.channel) +
+                  image_pixel_at(&from, position.row, position.column);
 
     *reinterpret_cast<access<T, N> *>(y + THREAD_ITEM * N) =
         *reinterpret_cast<const access<T, N> *>(x + at);

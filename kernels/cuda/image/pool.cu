@@ -24,15 +24,15 @@ struct pool_window {
 template <int N>
 __device__ static inline struct pool_window pool_window_of(const struct pool_form *f, uint32_t item)
 {
-    struct image_place place = image_place_of(&f->out, item * N);
+    struct image_position position = image_position_of(&f->out, item * N);
     struct pool_window w;
 
-    w.top = static_cast<int>(place.row) * f->stride - f->padding;
-    w.left = static_cast<int>(place.column) * f->stride - f->padding;
-    w.in = image_channel_at(&f->in, place.image, place.channel);
+    w.top = static_cast<int>(position.row) * f->stride - f->padding;
+    w.left = static_cast<int>(position.column) * f->stride - f->padding;
+    w.in = image_channel_at(&f->in, position.image, position.channel);
     w.out = item * N;
-    w.winner = image_channel_at(&f->winners, place.image, place.channel) +
-               image_pixel_at(&f->winners, place.row, place.column);
+    w.winner = image_channel_at(&f->winners, position.image, position.channel) +
+               image_pixel_at(&f->winners, position.row, position.column);
     return w;
 }
 
@@ -45,7 +45,7 @@ __device__ static inline bool is_below(int at, struct divisor extent)
 template <int B, int N, typename T>
 __device__ static inline unsigned pool_fetch(const struct pool_form *f, const struct pool_window *w,
                                              int row, int column, const T *x,
-                                             struct parcel<T, N> (&in)[B])
+                                             struct packed<T, N> (&in)[B])
 {
     unsigned inside = 0;
 
@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (THREAD_ITEM >= items) return;
     struct pool_window w = pool_window_of<N>(&f, THREAD_ITEM);
     for (int i = 0; i < size * size; i += B) {
-        struct parcel<T, N> in[B];
+        struct packed<T, N> in[B];
         unsigned inside = pool_fetch(&f, &w, i / size, i % size, x, in);
         for (int b = 0; b < B; b++) {
             if ((inside & 1u << b) == 0) continue;
@@ -110,7 +110,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (THREAD_ITEM >= items) return;
     struct pool_window w = pool_window_of<N>(&f, THREAD_ITEM);
     for (int i = 0; i < size * size; i += B) {
-        struct parcel<T, N> in[B];
+        struct packed<T, N> in[B];
         unsigned inside = pool_fetch(&f, &w, i / size, i % size, x, in);
         for (int b = 0; b < B; b++) {
             if ((inside & 1u << b) == 0) continue;
@@ -154,11 +154,11 @@ static __global__ void __launch_bounds__(THREADS)
     float per = winner == NULL ? 1.0F / static_cast<float>(f.size * f.size) : 1.0F;
 
     if (THREAD_ITEM >= items) return;
-    struct image_place place = image_place_of(&f.in, THREAD_ITEM * N);
-    struct pool_span rows = pool_span_of(&f, place.row, f.out.height);
-    struct pool_span columns = pool_span_of(&f, place.column, f.out.width);
-    uint32_t out = image_channel_at(&f.out, place.image, place.channel);
-    uint32_t winners = image_channel_at(&f.winners, place.image, place.channel);
+    struct image_position position = image_position_of(&f.in, THREAD_ITEM * N);
+    struct pool_span rows = pool_span_of(&f, position.row, f.out.height);
+    struct pool_span columns = pool_span_of(&f, position.column, f.out.width);
+    uint32_t out = image_channel_at(&f.out, position.image, position.channel);
+    uint32_t winners = image_channel_at(&f.winners, position.image, position.channel);
     for (int row = rows.first; row < rows.end; row++) {
         for (int column = columns.first; column < columns.end; column++) {
             int position = (rows.reach - row * f.stride) * f.size;

@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(THREADS)
     size_t row = blockIdx.x * static_cast<size_t>(THREADS / r.team) + threadIdx.x / r.team;
     uint32_t lane = threadIdx.x % r.team, columns = row < r.rows ? r.columns : 0;
     const T *from = x + row * r.columns;
-    struct parcel<T, V> in[N];
+    struct packed<T, V> in[N];
     float values[N][V] = {}, pilot = 0.0F, sum = 0.0F, squares = 0.0F;
 
     if (columns > 0) pilot = load(from);
@@ -152,7 +152,7 @@ __device__ static inline void backward_row(const struct layer_rows *r,
 {
     uint32_t lane = threadIdx.x % r->team, columns = row < r->rows ? r->columns : 0;
     size_t from = row * r->columns;
-    struct parcel<T, V> in[N], back[N];
+    struct packed<T, V> in[N], back[N];
     float hat[N][V] = {}, u[N][V] = {}, sum = 0.0F, product = 0.0F, per = 1.0F / r->columns;
     float mean = columns > 0 ? b->mean[row] : 0.0F, rstd = columns > 0 ? b->rstd[row] : 0.0F;
 

@@ -20,34 +20,34 @@ template <int D> __device__ static inline constexpr int channel_of(int k)
 
 template <int D>
 __device__ static inline void put_partials(const struct channel_view *view, size_t segment,
-                                           const struct channel_seat *seat,
+                                           const struct channel_thread *thread,
                                            const double (&totals)[2 * D], double *partials)
 {
     double *to = partials + 2 * (segment * view->splits + blockIdx.y) * view->channels;
 
-    for (int d = 0; d < D && seat->is_writer; d++) {
-        to[seat->channel + d] = totals[d];
-        to[view->channels + seat->channel + d] = totals[D + d];
+    for (int d = 0; d < D && thread->is_writer; d++) {
+        to[thread->channel + d] = totals[d];
+        to[view->channels + thread->channel + d] = totals[D + d];
     }
 }
 
 /* One run: totals += sums of x, of x^2. */
 template <typename T, int N, int D>
 __device__ static inline void add_moments(const struct channel_view *view,
-                                          struct channel_seat *seat, const T *x,
+                                          struct channel_thread *thread, const T *x,
                                           double (&totals)[2 * D])
 {
     float pilot[D], sums[D] = {0.0F}, squares[D] = {0.0F};
     int n = 0;
 
-    unpack(fetch<D>(x + seat->base + seat->image * view->image_values +
-                    static_cast<size_t>(seat->row) * view->row_values),
+    unpack(fetch<D>(x + thread->base + thread->image * view->image_values +
+                    static_cast<size_t>(thread->row) * view->row_values),
            pilot);
 #pragma unroll 1
-    while (n < RUN && seat->image < view->images) {
-        struct parcel<T, N> in[ROWS_AT_ONCE];
+    while (n < RUN && thread->image < view->images) {
+        struct packed<T, N> in[ROWS_AT_ONCE];
         size_t at[ROWS_AT_ONCE];
-        int taken = channel_take(view, seat, at);
+        int taken = channel_take(view, thread, at);
         for (int u = 0; u < ROWS_AT_ONCE; u++) {
             if (u < taken) in[u] = fetch<N>(x + at[u]);
         }
@@ -76,14 +76,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
 {
     EACH_SEGMENT(segment, view)
     {
-        struct channel_seat seat = channel_seat_of<D>(&view, segment);
+        struct channel_thread thread = channel_thread_of<D>(&view, segment);
         double totals[2 * D] = {0.0};
 
-        while (seat.image < view.images) {
-            add_moments<T, N, D>(&view, &seat, x, totals);
+        while (thread.image < view.images) {
+            add_moments<T, N, D>(&view, &thread, x, totals);
         }
         channel_team_sum(&view, totals);
-        put_partials<D>(&view, segment, &seat, totals, partials);
+        put_partials<D>(&view, segment, &thread, totals, partials);
     }
 }
 
@@ -100,20 +100,20 @@ static __global__ void __launch_bounds__(THREADS, 2)
 {
     EACH_SEGMENT(segment, view)
     {
-        struct channel_seat seat = channel_seat_of<D>(&view, segment);
+        struct channel_thread thread = channel_thread_of<D>(&view, segment);
         float mean[D] = {0.0F}, scale[D] = {0.0F}, shift[D] = {0.0F};
 
-        for (int d = 0; d < D && seat.is_in; d++) {
-            uint32_t c = seat.channel + d;
+        for (int d = 0; d < D && thread.is_in; d++) {
+            uint32_t c = thread.channel + d;
             size_t at = statistic_at(&affine.statistics, segment, c);
             mean[d] = affine.statistics.mean[at];
             scale[d] = affine.statistics.rstd[at] * affine.gamma[c];
             shift[d] = affine.beta[c];
         }
-        while (seat.image < view.images) {
-            struct parcel<T, N> in[ROWS_AT_ONCE];
+        while (thread.image < view.images) {
+            struct packed<T, N> in[ROWS_AT_ONCE];
             size_t at[ROWS_AT_ONCE];
-            int taken = channel_take(&view, &seat, at);
+            int taken = channel_take(&view, &thread, at);
             for (int u = 0; u < ROWS_AT_ONCE; u++) {
                 if (u < taken) in[u] = fetch<N>(x + at[u]);
             }
@@ -136,16 +136,16 @@ static __global__ void __launch_bounds__(THREADS, 2)
 /* One run: totals += sums of dy, of dy (x - mean). */
 template <typename T, int N, int D>
 __device__ static inline void
-add_products(const struct channel_view *view, struct channel_seat *seat, const float (&mean)[D],
+add_products(const struct channel_view *view, struct channel_thread *thread, const float (&mean)[D],
              bool masks, const T *x, const T *y, T *dy, double (&totals)[2 * D])
 {
     float sums[D] = {0.0F}, products[D] = {0.0F};
 
 #pragma unroll 1
-    for (int n = 0; n < RUN && seat->image < view->images; n += ROWS_OF_PRODUCTS * N / D) {
-        struct parcel<T, N> in[ROWS_OF_PRODUCTS], out[ROWS_OF_PRODUCTS], back[ROWS_OF_PRODUCTS];
+    for (int n = 0; n < RUN && thread->image < view->images; n += ROWS_OF_PRODUCTS * N / D) {
+        struct packed<T, N> in[ROWS_OF_PRODUCTS], out[ROWS_OF_PRODUCTS], back[ROWS_OF_PRODUCTS];
         size_t at[ROWS_OF_PRODUCTS];
-        int taken = channel_take(view, seat, at);
+        int taken = channel_take(view, thread, at);
         for (int u = 0; u < ROWS_OF_PRODUCTS; u++) {
             if (u >= taken) continue;
             in[u] = fetch<N>(x + at[u]);
@@ -183,19 +183,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
 {
     EACH_SEGMENT(segment, view)
     {
-        struct channel_seat seat = channel_seat_of<D>(&view, segment);
+        struct channel_thread thread = channel_thread_of<D>(&view, segment);
         double totals[2 * D] = {0.0};
         float mean[D] = {0.0F};
 
-        for (int d = 0; d < D && seat.is_in; d++) {
+        for (int d = 0; d < D && thread.is_in; d++) {
             mean[d] = products.statistics
-                          .mean[statistic_at(&products.statistics, segment, seat.channel + d)];
+                          .mean[statistic_at(&products.statistics, segment, thread.channel + d)];
         }
-        while (seat.image < view.images) {
-            add_products<T, N, D>(&view, &seat, mean, products.masks, x, y, dy, totals);
+        while (thread.image < view.images) {
+            add_products<T, N, D>(&view, &thread, mean, products.masks, x, y, dy, totals);
         }
         channel_team_sum(&view, totals);
-        put_partials<D>(&view, segment, &seat, totals, partials);
+        put_partials<D>(&view, segment, &thread, totals, partials);
     }
 }
 
@@ -206,12 +206,13 @@ template <int D> struct channel_slopes {
 
 template <int D>
 __device__ static inline struct channel_slopes<D>
-channel_slopes_of(const struct norm_gradient *g, size_t segment, const struct channel_seat *seat) {
+channel_slopes_of(const struct norm_gradient *g, size_t segment,
+                  const struct channel_thread *thread) {
     struct channel_slopes<D> s = {
     };
 
-    for (int d = 0; d < D && seat->is_in; d++) {
-        uint32_t c = seat->channel + d, groups = g->statistics.groups;
+    for (int d = 0; d < D && thread->is_in; d++) {
+        uint32_t c = thread->channel + d, groups = g->statistics.groups;
         uint32_t group = c / g->statistics.per;
         size_t at = segment * groups + group;
         const double *sums = g->sums + 2 * segment * groups + group;
@@ -232,14 +233,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
 {
     EACH_SEGMENT(segment, view)
     {
-        struct channel_seat seat = channel_seat_of<D>(&view, segment);
-        struct channel_slopes<D> s = channel_slopes_of<D>(&gradient, segment, &seat);
+        struct channel_thread thread = channel_thread_of<D>(&view, segment);
+        struct channel_slopes<D> s = channel_slopes_of<D>(&gradient, segment, &thread);
 
-        while (seat.image < view.images) {
-            struct parcel<T, N> in[ROWS_OF_PRODUCTS], back[ROWS_OF_PRODUCTS],
+        while (thread.image < view.images) {
+            struct packed<T, N> in[ROWS_OF_PRODUCTS], back[ROWS_OF_PRODUCTS],
                 before[ROWS_OF_PRODUCTS];
             size_t at[ROWS_OF_PRODUCTS];
-            int taken = channel_take(&view, &seat, at);
+            int taken = channel_take(&view, &thread, at);
             for (int u = 0; u < ROWS_OF_PRODUCTS; u++) {
                 if (u >= taken) continue;
                 in[u] = fetch<N>(x + at[u]);

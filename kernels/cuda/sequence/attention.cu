@@ -5,7 +5,7 @@
  *
  * Rotary positions (Su et al. 2021, arXiv:2104.09864): step t turns the pair (i, i + width / 2) by
  * t * 10000^(-2 i / width). Angles are taken in float64, into a table of cosines and sines; queries
- * and keys are turned into scratch memory once, not once for every tile that reads them.
+ * and keys are rotated into scratch memory once, not once for every tile that reads them.
  */
 #include "kernels/cuda/sequence/attention.cuh"
 #include "kernels/cuda/sequence/attention_choice.h"
@@ -14,11 +14,11 @@
 
 #define CACHE_BYTES ((size_t)16 << 20) /* of the second cache, for keys and values */
 
-enum { TURN_THREADS = 128 };
+enum { ROPE_THREADS = 128 };
 
 /* Where things lie in scratch memory, in bytes from its begin. */
 struct attention_layout {
-    size_t rotation, turned, rows, total;
+    size_t rotation, rotated, rows, total;
 };
 
 static size_t take(size_t *at, size_t bytes)
@@ -42,7 +42,7 @@ static struct attention_layout layout_of(const struct attention *attention, size
     struct attention_layout layout;
 
     layout.rotation = take(&at, is_rotary ? steps * (head_width / 2) * sizeof(float2) : 0);
-    layout.turned = take(&at, is_rotary ? rows * 2 * attention->width * value_bytes : 0);
+    layout.rotated = take(&at, is_rotary ? rows * 2 * attention->width * value_bytes : 0);
     layout.rows = take(&at, (size_t)attention->samples * attention->heads * padded_of(attention) *
                                 sizeof(struct attention_row));
     layout.total = at;
@@ -64,8 +64,8 @@ template <typename T, int PAIRS> struct alignas(PAIRS * sizeof(T)) attention_pie
     T values[PAIRS];
 };
 
-/* Rows of pairs to be turned. `to` may be `from`. */
-struct attention_turn {
+/* Rows of pairs to be rotated. `to` may be `from`. */
+struct attention_rope {
     const void *from;
     void *to;
     size_t from_stride, to_stride;
@@ -76,24 +76,24 @@ struct attention_turn {
 
 /* A block a row; PAIRS neighbouring pairs a thread. */
 template <typename T, int PAIRS>
-__global__ void attention_turn_kernel(struct attention_turn turn, size_t rows)
+__global__ void attention_rope_kernel(struct attention_rope rope, size_t rows)
 {
     typedef attention_piece<T, PAIRS> piece;
-    uint32_t pieces = turn.half / PAIRS;
+    uint32_t pieces = rope.half / PAIRS;
 
     for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const T *from = static_cast<const T *>(turn.from) + row * turn.from_stride;
-        T *to = static_cast<T *>(turn.to) + row * turn.to_stride;
-        const float2 *table = turn.rotation + row % turn.steps * turn.half;
+        const T *from = static_cast<const T *>(rope.from) + row * rope.from_stride;
+        T *to = static_cast<T *>(rope.to) + row * rope.to_stride;
+        const float2 *table = rope.rotation + row % rope.steps * rope.half;
 
-        for (uint32_t i = threadIdx.x; i < turn.heads * pieces; i += blockDim.x) {
+        for (uint32_t i = threadIdx.x; i < rope.heads * pieces; i += blockDim.x) {
             uint32_t at = i % pieces * PAIRS;
-            size_t first = (size_t)(i / pieces) * 2 * turn.half + at, second = first + turn.half;
+            size_t first = (size_t)(i / pieces) * 2 * rope.half + at, second = first + rope.half;
             piece a = *reinterpret_cast<const piece *>(from + first);
             piece b = *reinterpret_cast<const piece *>(from + second);
 
             for (int j = 0; j < PAIRS; j++) {
-                float cosine = table[at + j].x, sine = turn.direction * table[at + j].y;
+                float cosine = table[at + j].x, sine = rope.direction * table[at + j].y;
                 float x = load(&a.values[j]), y = load(&b.values[j]);
                 store(&a.values[j], x * cosine - y * sine);
                 store(&b.values[j], x * sine + y * cosine);
@@ -125,14 +125,14 @@ __global__ void attention_rows_kernel(struct attention_pass pass, const T *y,
             for (uint32_t d = lane; d < pass.head_width; d += WARP) {
                 sum += load(dy + d) * load(y + at + d);
             }
-            row.top = pass.statistics[sequence * pass.steps + step] * (float)LOG2_E;
-            row.mean = warp_sum(sum);
+            row.log_sum = pass.statistics[sequence * pass.steps + step] * (float)LOG2_E;
+            row.delta = warp_sum(sum);
         }
         if (lane == 0) rows[i] = row;
     }
 }
 
-static unsigned turn_blocks(const struct cuda_backend *cuda, size_t rows)
+static unsigned rotate_blocks(const struct cuda_backend *cuda, size_t rows)
 {
     size_t most = 32 * (size_t)cuda->multiprocessors;
 
@@ -145,17 +145,17 @@ static bool is_aligned(const void *pointer, size_t bytes)
 }
 
 template <typename T>
-static enum rc turn_rows(struct cuda_backend *cuda, size_t rows, struct attention_turn turn)
+static enum rc rotate_rows(struct cuda_backend *cuda, size_t rows, struct attention_rope rope)
 {
     enum { PAIRS = 16 / sizeof(T) };
-    unsigned blocks = turn_blocks(cuda, rows);
+    unsigned blocks = rotate_blocks(cuda, rows);
 
-    if (turn.half % PAIRS == 0 && is_aligned(turn.from, 16) && is_aligned(turn.to, 16)) {
-        return CUDA_CHECK(cuda, launch(attention_turn_kernel<T, PAIRS>, dim3(blocks),
-                                       dim3(TURN_THREADS), 0, cuda->stream, turn, rows));
+    if (rope.half % PAIRS == 0 && is_aligned(rope.from, 16) && is_aligned(rope.to, 16)) {
+        return CUDA_CHECK(cuda, launch(attention_rope_kernel<T, PAIRS>, dim3(blocks),
+                                       dim3(ROPE_THREADS), 0, cuda->stream, rope, rows));
     }
-    return CUDA_CHECK(cuda, launch(attention_turn_kernel<T, 1>, dim3(blocks), dim3(TURN_THREADS), 0,
-                                   cuda->stream, turn, rows));
+    return CUDA_CHECK(cuda, launch(attention_rope_kernel<T, 1>, dim3(blocks), dim3(ROPE_THREADS), 0,
+                                   cuda->stream, rope, rows));
 }
 
 static void check(const struct attention *attention)
@@ -183,9 +183,9 @@ static struct attention_pass pass_of(const struct cuda_backend *cuda,
     pass.values = qkv + 2 * (size_t)width;
     pass.query_stride = pass.value_stride = 3 * (size_t)width;
     if (attention->is_rotary) {
-        const T *turned = reinterpret_cast<const T *>(scratch + layout.turned);
-        pass.queries = turned;
-        pass.keys = turned + width;
+        const T *rotated = reinterpret_cast<const T *>(scratch + layout.rotated);
+        pass.queries = rotated;
+        pass.keys = rotated + width;
         pass.query_stride = 2 * (size_t)width;
         pass.rotation = reinterpret_cast<const float2 *>(scratch + layout.rotation);
     }
@@ -203,27 +203,27 @@ static struct attention_pass pass_of(const struct cuda_backend *cuda,
     return pass;
 }
 
-/* Queries and keys into scratch memory, turned. */
+/* Queries and keys into scratch memory, rotated. */
 template <typename T>
-static enum rc turn_all(struct cuda_backend *cuda, const struct attention_pass &pass, const T *qkv)
+static enum rc rope_all(struct cuda_backend *cuda, const struct attention_pass &pass, const T *qkv)
 {
-    struct attention_turn turn = {};
+    struct attention_rope rope = {};
     enum rc rc;
 
-    turn.from = qkv;
-    turn.to = const_cast<void *>(pass.queries);
-    turn.from_stride = pass.value_stride;
-    turn.to_stride = pass.query_stride;
-    turn.rotation = pass.rotation;
-    turn.direction = 1.0f;
-    turn.steps = pass.steps;
-    turn.heads = 2 * pass.heads; /* those of keys follow those of queries */
-    turn.half = pass.head_width / 2;
+    rope.from = qkv;
+    rope.to = const_cast<void *>(pass.queries);
+    rope.from_stride = pass.value_stride;
+    rope.to_stride = pass.query_stride;
+    rope.rotation = pass.rotation;
+    rope.direction = 1.0f;
+    rope.steps = pass.steps;
+    rope.heads = 2 * pass.heads; /* those of keys follow those of queries */
+    rope.half = pass.head_width / 2;
     CUDA_TRY(cuda,
              launch(attention_rotation_kernel,
-                    dim3(blocks_for(cuda, (size_t)turn.steps * turn.half)), dim3(THREADS), 0,
-                    cuda->stream, const_cast<float2 *>(pass.rotation), turn.steps, turn.half));
-    rc = turn_rows<T>(cuda, (size_t)pass.sequences / pass.heads * pass.steps, turn);
+                    dim3(blocks_for(cuda, (size_t)rope.steps * rope.half)), dim3(THREADS), 0,
+                    cuda->stream, const_cast<float2 *>(pass.rotation), rope.steps, rope.half));
+    rc = rotate_rows<T>(cuda, (size_t)pass.sequences / pass.heads * pass.steps, rope);
 out:
     return rc;
 }
@@ -273,7 +273,7 @@ static enum rc forward(struct cuda_backend *cuda, const struct attention *attent
 
     pass.y = y;
     pass.statistics = statistics;
-    if (attention->is_rotary) rc = turn_all<T>(cuda, pass, qkv);
+    if (attention->is_rotary) rc = rope_all<T>(cuda, pass, qkv);
     if (rc != RC_OK) return rc;
     if (graph_takes(graph, pass)) {
         if (statistics == NULL) {
@@ -286,20 +286,20 @@ static enum rc forward(struct cuda_backend *cuda, const struct attention *attent
                                   : attention_plain_forward(cuda, &pass);
 }
 
-/* The gradients of plain kernels and graphs are those of turned queries and keys. */
+/* The gradients of plain kernels and graphs are those of rotated queries and keys. */
 template <typename T>
-static enum rc turn_back(struct cuda_backend *cuda, const struct attention_pass &pass)
+static enum rc rotate_back(struct cuda_backend *cuda, const struct attention_pass &pass)
 {
-    struct attention_turn turn = {};
+    struct attention_rope rope = {};
 
-    turn.from = turn.to = pass.dqkv;
-    turn.from_stride = turn.to_stride = 3 * (size_t)pass.width;
-    turn.rotation = pass.rotation;
-    turn.direction = -1.0f;
-    turn.steps = pass.steps;
-    turn.heads = 2 * pass.heads;
-    turn.half = pass.head_width / 2;
-    return turn_rows<T>(cuda, (size_t)pass.sequences / pass.heads * pass.steps, turn);
+    rope.from = rope.to = pass.dqkv;
+    rope.from_stride = rope.to_stride = 3 * (size_t)pass.width;
+    rope.rotation = pass.rotation;
+    rope.direction = -1.0f;
+    rope.steps = pass.steps;
+    rope.heads = 2 * pass.heads;
+    rope.half = pass.head_width / 2;
+    return rotate_rows<T>(cuda, (size_t)pass.sequences / pass.heads * pass.steps, rope);
 }
 
 template <typename T>
@@ -313,11 +313,11 @@ static enum rc backward(struct cuda_backend *cuda, const struct attention *atten
     pass.dy = from->dy;
     pass.statistics = const_cast<float *>(from->statistics);
     pass.dqkv = from->dqkv;
-    if (attention->is_rotary) rc = turn_all<T>(cuda, pass, as<T>(from->qkv));
+    if (attention->is_rotary) rc = rope_all<T>(cuda, pass, as<T>(from->qkv));
     if (rc != RC_OK) goto out;
     if (graph_takes(graph, pass) && is_aligned(from->y, 16)) {
         rc = run_graph(cuda, graph, pass, from->y, layout.total);
-        return rc == RC_OK && attention->is_rotary ? turn_back<T>(cuda, pass) : rc;
+        return rc == RC_OK && attention->is_rotary ? rotate_back<T>(cuda, pass) : rc;
     }
     CUDA_TRY(cuda, launch(attention_rows_kernel<T>,
                           dim3(blocks_for(cuda, (size_t)pass.sequences * pass.padded * WARP)),
@@ -325,7 +325,7 @@ static enum rc backward(struct cuda_backend *cuda, const struct attention *atten
                           const_cast<struct attention_row *>(pass.rows)));
     if (has_tensor(cuda, pass)) return attention_tensor_backward(cuda, &pass);
     rc = attention_plain_backward(cuda, &pass);
-    if (rc == RC_OK && attention->is_rotary) rc = turn_back<T>(cuda, pass);
+    if (rc == RC_OK && attention->is_rotary) rc = rotate_back<T>(cuda, pass);
 out:
     return rc;
 }

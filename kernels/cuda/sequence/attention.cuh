@@ -20,17 +20,17 @@
 #define UNROLL /* compilers other than nvcc do as they like */
 #endif
 
-/* Of one query in the backward pass. A query behind the last step has a top of infinity: its
+/* Of one query in the backward pass. A query behind the last step has a log_sum of infinity: its
  * weights are 0. */
 struct attention_row {
-    float top;  /* log2 of the sum of exp(scores) */
-    float mean; /* of dy y: what the gradients of its weights have in common */
+    float log_sum; /* log2 of the sum of exp(scores) */
+    float delta;   /* of dy y: what the gradients of its weights have in common */
 };
 
 /* One call, as kernels take it. Matrices are of T. */
 struct attention_pass {
     const void *queries, *keys,
-        *values;         /* the first sample's first row of the first head; turned */
+        *values;         /* the first sample's first row of the first head; rotated */
     size_t query_stride; /* of rows of queries and keys, in values */
     size_t value_stride;
     void *y;                           /* [samples][steps][width] */
@@ -51,8 +51,8 @@ struct attention_pass {
 enum { PADDING = 128 }; /* no tile has more queries */
 
 /* What a block works on. */
-struct attention_place {
-    uint32_t sequence, tile;
+struct attention_tile {
+    uint32_t sequence, index;
     size_t row;    /* of the sample's first step */
     size_t column; /* of the head's first value */
 };
@@ -60,19 +60,19 @@ struct attention_place {
 /* Blocks come in groups of `together` sequences; of a group, the same tile of all sequences comes
  * before the next tile. A causal pass has the long tiles first, so that short ones fill the end:
  * these are the last queries, or (`of_keys`) the first keys. */
-static __device__ inline struct attention_place
-attention_place_of(const struct attention_pass &pass, uint32_t block, uint32_t tiles, bool of_keys)
+static __device__ inline struct attention_tile
+attention_tile_of(const struct attention_pass &pass, uint32_t block, uint32_t tiles, bool of_keys)
 {
     uint32_t group = block / (pass.together * tiles), first = group * pass.together;
     uint32_t left = pass.sequences - first, members = left < pass.together ? left : pass.together;
-    uint32_t rest = block - first * tiles, tile = rest / members;
-    struct attention_place place;
+    uint32_t rest = block - first * tiles, index = rest / members;
+    struct attention_tile tile;
 
-    place.sequence = first + rest % members;
-    place.tile = of_keys ? tile : tiles - 1 - tile;
-    place.row = (size_t)(place.sequence / pass.heads) * pass.steps;
-    place.column = (size_t)(place.sequence % pass.heads) * pass.head_width;
-    return place;
+    tile.sequence = first + rest % members;
+    tile.index = of_keys ? index : tiles - 1 - index;
+    tile.row = (size_t)(tile.sequence / pass.heads) * pass.steps;
+    tile.column = (size_t)(tile.sequence % pass.heads) * pass.head_width;
+    return tile;
 }
 
 /* 2^x within 3e-7 of it; below 2^-126 it is 0. */
@@ -90,9 +90,9 @@ static __device__ inline float attention_exp2(float x)
 
 /* A weight once more. Scores are multiplied in another order here than forward, and of huge ones
  * the last bit is much; but no weight is above 1. */
-static __device__ inline float attention_weight(float score, float scale2, float top)
+static __device__ inline float attention_weight(float score, float scale2, float log_sum)
 {
-    return attention_exp2(fminf(score * scale2 - top, 0.0f));
+    return attention_exp2(fminf(score * scale2 - log_sum, 0.0f));
 }
 
 static inline uint32_t attention_tiles(const struct attention_pass &pass, uint32_t side)

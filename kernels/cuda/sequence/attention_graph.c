@@ -25,7 +25,7 @@ enum {
     DIMENSIONS = 4,
     MADE_MAX = 160,
     OPERATIONS_MAX = 24,
-    WAYS_MAX = 16,
+    CONFIGS_MAX = 16,
     ALIGNMENT = 16,
     /* names of tensors: operands, numbers, and what only exists within the graph */
     FIRST_NUMBER = GRAPH_OPERANDS,
@@ -46,8 +46,8 @@ struct attention_graph {
     size_t made_count;
     cudnnBackendDescriptor_t operations[OPERATIONS_MAX];
     int64_t operations_count;
-    cudnnBackendDescriptor_t ways[WAYS_MAX]; /* best first */
-    int64_t ways_count;
+    cudnnBackendDescriptor_t configs[CONFIGS_MAX]; /* best first */
+    int64_t configs_count;
     cudnnBackendDescriptor_t plan;
     int64_t workspace_bytes;
     int64_t names;          /* given to tensors within */
@@ -136,19 +136,20 @@ static struct tensor tensor_of(struct attention_graph *g, int64_t name, cudnnDat
     return tensor;
 }
 
-/* [samples][heads][steps][head_width], or, `is_turned`, with the last two exchanged. */
-static struct tensor matrix(struct attention_graph *g, int64_t name, int64_t stride, bool is_turned)
+/* [samples][heads][steps][head_width], or, `transposed`, with the last two exchanged. */
+static struct tensor matrix(struct attention_graph *g, int64_t name, int64_t stride,
+                            bool transposed)
 {
     int64_t steps = g->shape.steps, width = g->shape.head_width;
     const int64_t plain[2][DIMENSIONS] = {
         {g->shape.samples, g->shape.heads, steps, width},
         {steps * stride, width, stride, 1},
     };
-    const int64_t turned[2][DIMENSIONS] = {
+    const int64_t swapped[2][DIMENSIONS] = {
         {g->shape.samples, g->shape.heads, width, steps},
         {steps * stride, width, 1, stride},
     };
-    const int64_t(*both)[DIMENSIONS] = is_turned ? turned : plain;
+    const int64_t(*both)[DIMENSIONS] = transposed ? swapped : plain;
 
     return tensor_of(g, name, CUDNN_DATA_BFLOAT16, both[0], both[1]);
 }
@@ -174,15 +175,15 @@ static int64_t within(struct attention_graph *g)
     return FIRST_WITHIN + g->names++;
 }
 
-/* A value for every query and key; `is_turned`: key and query. */
-static struct tensor square(struct attention_graph *g, cudnnDataType_t type, bool is_turned)
+/* A value for every query and key; `transposed`: key and query. */
+static struct tensor square(struct attention_graph *g, cudnnDataType_t type, bool transposed)
 {
     int64_t steps = g->shape.steps, all = steps * steps;
     const int64_t dimensions[] = {g->shape.samples, g->shape.heads, steps, steps};
     const int64_t plain[] = {g->shape.heads * all, all, steps, 1};
-    const int64_t turned[] = {g->shape.heads * all, all, 1, steps};
+    const int64_t swapped[] = {g->shape.heads * all, all, 1, steps};
 
-    return tensor_of(g, within(g), type, dimensions, is_turned ? turned : plain);
+    return tensor_of(g, within(g), type, dimensions, transposed ? swapped : plain);
 }
 
 /* --- operations -------------------------------------------------------------------------------*/
@@ -253,7 +254,7 @@ static void reduce(struct attention_graph *g, cudnnReduceTensorOp_t mode, const 
 }
 
 /* y: x with rows for columns. */
-static void turn(struct attention_graph *g, const struct tensor *x, const struct tensor *y)
+static void transpose(struct attention_graph *g, const struct tensor *x, const struct tensor *y)
 {
     cudnnBackendDescriptor_t operation = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
 
@@ -313,18 +314,18 @@ static void build_forward(struct attention_graph *g)
     struct tensor y = matrix(g, GRAPH_Y, width, false);
     struct tensor statistics = column(g, GRAPH_STATISTICS), scale = number(g, NUMBER_SCALE);
     struct tensor scores = scores_of(g, &queries, &keys, &scale);
-    struct tensor top = column(g, within(g)), total = column(g, within(g));
+    struct tensor max = column(g, within(g)), total = column(g, within(g));
     struct tensor logarithm = column(g, within(g));
     struct tensor below = square(g, CUDNN_DATA_FLOAT, false);
     struct tensor powers = square(g, CUDNN_DATA_FLOAT, false);
     struct tensor weights = square(g, CUDNN_DATA_BFLOAT16, false);
 
-    reduce(g, CUDNN_REDUCE_TENSOR_MAX, &scores, &top);
-    apply(g, CUDNN_POINTWISE_SUB, &scores, &top, &below);
+    reduce(g, CUDNN_REDUCE_TENSOR_MAX, &scores, &max);
+    apply(g, CUDNN_POINTWISE_SUB, &scores, &max, &below);
     apply(g, CUDNN_POINTWISE_EXP, &below, NULL, &powers);
     reduce(g, CUDNN_REDUCE_TENSOR_ADD, &powers, &total);
     apply(g, CUDNN_POINTWISE_LOG, &total, NULL, &logarithm);
-    apply(g, CUDNN_POINTWISE_ADD, &top, &logarithm, &statistics);
+    apply(g, CUDNN_POINTWISE_ADD, &max, &logarithm, &statistics);
     apply(g, CUDNN_POINTWISE_DIV, &powers, &total, &weights);
     multiply(g, &weights, &values, &y);
 }
@@ -378,30 +379,30 @@ static void build_backward(struct attention_graph *g)
     struct tensor scores = scores_of(g, &queries, &keys, &scale), dscores;
     struct tensor logarithms = square(g, CUDNN_DATA_FLOAT, false);
     struct tensor weights = square(g, CUDNN_DATA_FLOAT, false);
-    struct tensor weights_turned = square(g, CUDNN_DATA_BFLOAT16, true);
-    struct tensor dscores_turned = square(g, CUDNN_DATA_BFLOAT16, true);
+    struct tensor weights_transposed = square(g, CUDNN_DATA_BFLOAT16, true);
+    struct tensor dscores_transposed = square(g, CUDNN_DATA_BFLOAT16, true);
     struct tensor dqueries = matrix(g, GRAPH_DQUERIES, 3 * width, false);
     struct tensor dkeys = matrix(g, GRAPH_DKEYS, 3 * width, false);
     struct tensor dvalues = matrix(g, GRAPH_DVALUES, 3 * width, false);
 
     apply(g, CUDNN_POINTWISE_SUB, &scores, &statistics, &logarithms);
     apply(g, CUDNN_POINTWISE_EXP, &logarithms, NULL, &weights);
-    turn(g, &weights, &weights_turned);
-    multiply(g, &weights_turned, &dy, &dvalues);
+    transpose(g, &weights, &weights_transposed);
+    multiply(g, &weights_transposed, &dy, &dvalues);
     dscores = dscores_of(g, &dy, &weights, &means, &one, &scale);
-    turn(g, &dscores, &dscores_turned);
-    multiply(g, &dscores_turned, &queries, &dkeys);
-    turn(g, &keys, &keys_back);
+    transpose(g, &dscores, &dscores_transposed);
+    multiply(g, &dscores_transposed, &queries, &dkeys);
+    transpose(g, &keys, &keys_back);
     multiply(g, &dscores, &keys_back, &dqueries);
 }
 
-/* --- ways and plan ----------------------------------------------------------------------------*/
+/* --- configurations and plan ------------------------------------------------------------------*/
 
-static void find_ways(struct attention_graph *g)
+static void find_configs(struct attention_graph *g)
 {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnnBackendDescriptor_t all = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), heuristic;
-    cudnnBackendDescriptor_t ways[WAYS_MAX];
+    cudnnBackendDescriptor_t configs[CONFIGS_MAX];
 
     set_all(g, all, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             g->operations_count, g->operations);
@@ -417,14 +418,15 @@ static void find_ways(struct attention_graph *g)
             &g->device);
     }
     finish(g, heuristic);
-    for (size_t i = 0; i < WAYS_MAX; i++) {
-        ways[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    for (size_t i = 0; i < CONFIGS_MAX; i++) {
+        configs[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     }
     if (g->status != CUDNN_STATUS_SUCCESS) return;
-    g->status = g->calls->get(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                              CUDNN_TYPE_BACKEND_DESCRIPTOR, WAYS_MAX, &g->ways_count, ways);
-    memcpy(g->ways, ways, sizeof(ways));
-    if (g->ways_count > WAYS_MAX) g->ways_count = WAYS_MAX;
+    g->status =
+        g->calls->get(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                      CONFIGS_MAX, &g->configs_count, configs);
+    memcpy(g->configs, configs, sizeof(configs));
+    if (g->configs_count > CONFIGS_MAX) g->configs_count = CONFIGS_MAX;
 }
 
 struct attention_graph *attention_graph_create(const struct attention_graph_calls *calls,
@@ -449,8 +451,8 @@ struct attention_graph *attention_graph_create(const struct attention_graph_call
     } else {
         build_forward(g);
     }
-    find_ways(g);
-    if (g->status == CUDNN_STATUS_SUCCESS && g->ways_count > 0) return g;
+    find_configs(g);
+    if (g->status == CUDNN_STATUS_SUCCESS && g->configs_count > 0) return g;
     attention_graph_destroy(g);
     return NULL;
 }
@@ -467,12 +469,12 @@ void attention_graph_destroy(struct attention_graph *g)
 
 int64_t attention_graph_ways(const struct attention_graph *g)
 {
-    return g->ways_count;
+    return g->configs_count;
 }
 
-/* NULL: this way cannot be gone. */
-static cudnnBackendDescriptor_t plan_way(struct attention_graph *g, cudnnBackendDescriptor_t way,
-                                         int64_t *workspace_bytes)
+/* NULL: it cannot be used. */
+static cudnnBackendDescriptor_t plan_of(struct attention_graph *g, cudnnBackendDescriptor_t config,
+                                        int64_t *workspace_bytes)
 {
     cudnnBackendDescriptor_t plan = NULL;
     int64_t got = 0;
@@ -480,7 +482,7 @@ static cudnnBackendDescriptor_t plan_way(struct attention_graph *g, cudnnBackend
 
     if (status != CUDNN_STATUS_SUCCESS) return NULL;
     status = g->calls->set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &way);
+                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
     if (status == CUDNN_STATUS_SUCCESS) {
         status =
             g->calls->set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->handle);
@@ -498,9 +500,9 @@ static cudnnBackendDescriptor_t plan_way(struct attention_graph *g, cudnnBackend
 bool attention_graph_plan(struct attention_graph *g, size_t workspace_bytes_max)
 {
     CHECK(g->handle != NULL && g->plan == NULL);
-    for (int64_t i = 0; i < g->ways_count; i++) {
+    for (int64_t i = 0; i < g->configs_count; i++) {
         int64_t bytes = 0;
-        cudnnBackendDescriptor_t plan = plan_way(g, g->ways[i], &bytes);
+        cudnnBackendDescriptor_t plan = plan_of(g, g->configs[i], &bytes);
 
         if (plan == NULL) continue;
         if (bytes >= 0 && (uint64_t)bytes <= workspace_bytes_max) {

@@ -52,7 +52,7 @@ enum attention_graph_operand {
 
 struct attention_graph;
 
-/** The operations, and how many ways the library knows to compute them. With a `handle` they are
+/** The operations, and how many configs the library knows to compute them. With a `handle` they are
  *  for its device, otherwise for the one that `device` describes (a descriptor of the library's).
  *  NULL: it has no such operations, or none for this shape, or out of memory. Release with
  *  attention_graph_destroy(); NULL is fine there. */
@@ -62,7 +62,7 @@ struct attention_graph *attention_graph_create(const struct attention_graph_call
                                                cudnnBackendDescriptor_t device);
 void attention_graph_destroy(struct attention_graph *graph);
 int64_t attention_graph_ways(const struct attention_graph *graph);
-/** Compile the best way whose workspace is not too large; seconds. False: there is none. */
+/** Compile the best plan whose workspace is not too large; seconds. False: there is none. */
 bool attention_graph_plan(struct attention_graph *graph, size_t workspace_bytes_max);
 size_t attention_graph_workspace(const struct attention_graph *graph);
 /** Queue it on the stream of the handle. `operands`: 16-byte aligned memory of the device. */

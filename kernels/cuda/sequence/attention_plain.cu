@@ -185,30 +185,30 @@ static __device__ inline float row_sum(float value)
 
 struct plain_sums {
     float values[EACH][EACH];
-    float top[EACH], total[EACH]; /* total: of the thread's own weights */
+    float maximum[EACH], total[EACH]; /* total: of the thread's own weights */
 };
 
 /* Scores to weights; `query` and `key` are the thread's first ones. */
-static __device__ inline void weigh_forward(struct plain_sums &sums, float (&scores)[EACH][EACH],
-                                            uint32_t query, uint32_t key,
-                                            const struct attention_pass &pass)
+static __device__ inline void softmax_forward(struct plain_sums &sums, float (&scores)[EACH][EACH],
+                                              uint32_t query, uint32_t key,
+                                              const struct attention_pass &pass)
 {
     for (uint32_t i = 0; i < EACH; i++) {
-        float top = sums.top[i], factor;
+        float maximum = sums.maximum[i], factor;
 
         for (uint32_t j = 0; j < EACH; j++) {
             if (key + j >= pass.steps || (pass.is_causal && key + j > query + i)) {
                 scores[i][j] = -INFINITY;
             }
-            top = fmaxf(top, scores[i][j]);
+            maximum = fmaxf(maximum, scores[i][j]);
         }
-        top = row_max(top);
-        factor = attention_exp2((sums.top[i] - top) * pass.scale2);
-        sums.top[i] = top;
+        maximum = row_max(maximum);
+        factor = attention_exp2((sums.maximum[i] - maximum) * pass.scale2);
+        sums.maximum[i] = maximum;
         sums.total[i] *= factor;
         for (uint32_t j = 0; j < EACH; j++) {
             sums.values[i][j] *= factor;
-            scores[i][j] = attention_exp2((scores[i][j] - top) * pass.scale2);
+            scores[i][j] = attention_exp2((scores[i][j] - maximum) * pass.scale2);
             sums.total[i] += scores[i][j];
         }
     }
@@ -219,42 +219,41 @@ __global__ void __launch_bounds__(PLAIN_THREADS)
     attention_plain_forward_kernel(struct attention_pass pass)
 {
     __shared__ __align__(16) struct plain_memory memory;
-    struct attention_place place =
-        attention_place_of(pass, blockIdx.x, (pass.steps + SIDE - 1) / SIDE, false);
-    uint32_t first = place.tile * SIDE, chunk = blockIdx.y * CHUNK, width = pass.head_width;
+    struct attention_tile mine =
+        attention_tile_of(pass, blockIdx.x, (pass.steps + SIDE - 1) / SIDE, false);
+    uint32_t first = mine.index * SIDE, chunk = blockIdx.y * CHUNK, width = pass.head_width;
     uint32_t query = first + threadIdx.x / LANES * EACH, column = threadIdx.x % LANES * EACH;
     uint32_t seen = pass.is_causal && first + SIDE < pass.steps ? first + SIDE : pass.steps;
-    struct plain_rows<T> queries =
-        plain_rows_of<T>(pass.queries, pass.query_stride, place.row + first, place.column,
-                         pass.steps - first, width);
-    T *y = static_cast<T *>(pass.y) + (place.row + first) * pass.width + place.column + chunk;
+    struct plain_rows<T> queries = plain_rows_of<T>(
+        pass.queries, pass.query_stride, mine.row + first, mine.column, pass.steps - first, width);
+    T *y = static_cast<T *>(pass.y) + (mine.row + first) * pass.width + mine.column + chunk;
     struct plain_sums sums;
     float shares[EACH];
 
     for (int i = 0; i < EACH; i++) {
-        sums.top[i] = -FLT_MAX;
+        sums.maximum[i] = -FLT_MAX;
         sums.total[i] = 0.0f;
         for (int j = 0; j < EACH; j++) {
             sums.values[i][j] = 0.0f;
         }
     }
     for (uint32_t key = 0; key < seen; key += SIDE) {
-        struct plain_rows<T> keys = plain_rows_of<T>(pass.keys, pass.query_stride, place.row + key,
-                                                     place.column, pass.steps - key, width);
+        struct plain_rows<T> keys = plain_rows_of<T>(pass.keys, pass.query_stride, mine.row + key,
+                                                     mine.column, pass.steps - key, width);
         struct plain_rows<T> values = plain_rows_of<T>(
-            pass.values, pass.value_stride, place.row + key, place.column, pass.steps - key, width);
+            pass.values, pass.value_stride, mine.row + key, mine.column, pass.steps - key, width);
         float scores[EACH][EACH];
 
         multiply_rows(scores, &memory, queries, keys, width);
-        weigh_forward(sums, scores, query, key + column, pass);
+        softmax_forward(sums, scores, query, key + column, pass);
         add_weighted(sums.values, &memory, scores, values, chunk);
     }
     for (uint32_t i = 0; i < EACH; i++) {
         float total = row_sum(sums.total[i]);
         shares[i] = 1.0f / total;
         if (pass.statistics != NULL && chunk + column == 0 && query + i < pass.steps) {
-            pass.statistics[(size_t)place.sequence * pass.steps + query + i] =
-                sums.top[i] * pass.scale + logf(total);
+            pass.statistics[(size_t)mine.sequence * pass.steps + query + i] =
+                sums.maximum[i] * pass.scale + logf(total);
         }
     }
     store_sums(sums.values, shares, y, pass.width, pass.steps - first, width - chunk);
@@ -267,18 +266,18 @@ template <typename T> struct plain_operands {
 
 template <typename T, bool OF_KEYS>
 static __device__ inline struct plain_operands<T>
-plain_operands_of(const struct attention_pass &pass, struct attention_place place, uint32_t own,
+plain_operands_of(const struct attention_pass &pass, struct attention_tile mine, uint32_t own,
                   uint32_t streamed) {
     uint32_t query = OF_KEYS ? streamed : own, key = OF_KEYS ? own : streamed;
     struct plain_rows<T> queries =
-        plain_rows_of<T>(pass.queries, pass.query_stride, place.row + query, place.column,
+        plain_rows_of<T>(pass.queries, pass.query_stride, mine.row + query, mine.column,
                          pass.steps - query, pass.head_width);
-    struct plain_rows<T> dy = plain_rows_of<T>(pass.dy, pass.width, place.row + query, place.column,
+    struct plain_rows<T> dy = plain_rows_of<T>(pass.dy, pass.width, mine.row + query, mine.column,
                                                pass.steps - query, pass.head_width);
-    struct plain_rows<T> keys = plain_rows_of<T>(pass.keys, pass.query_stride, place.row + key,
-                                                 place.column, pass.steps - key, pass.head_width);
-    struct plain_rows<T> values = plain_rows_of<T>(pass.values, pass.value_stride, place.row + key,
-                                                   place.column, pass.steps - key, pass.head_width);
+    struct plain_rows<T> keys = plain_rows_of<T>(pass.keys, pass.query_stride, mine.row + key,
+                                                 mine.column, pass.steps - key, pass.head_width);
+    struct plain_rows<T> values = plain_rows_of<T>(pass.values, pass.value_stride, mine.row + key,
+                                                   mine.column, pass.steps - key, pass.head_width);
 
     if (OF_KEYS) return {{keys, values}, {queries, dy}};
     return {{queries, dy}, {keys, values}};
@@ -287,15 +286,15 @@ plain_operands_of(const struct attention_pass &pass, struct attention_place plac
 /* Scores to weights, and the gradients of weights to those of scores, but for the scale. `own` and
  * `streamed` are the thread's first rows. */
 template <bool OF_KEYS>
-static __device__ inline void weigh_backward(float (&scores)[EACH][EACH], uint32_t own,
-                                             uint32_t streamed, const struct attention_pass &pass,
-                                             const struct attention_row *rows)
+static __device__ inline void softmax_backward(float (&scores)[EACH][EACH], uint32_t own,
+                                               uint32_t streamed, const struct attention_pass &pass,
+                                               const struct attention_row *rows)
 {
     for (uint32_t i = 0; i < EACH * EACH; i++) {
         uint32_t query = OF_KEYS ? streamed + i % EACH : own + i / EACH;
         uint32_t key = OF_KEYS ? own + i / EACH : streamed + i % EACH;
         float *score = &scores[i / EACH][i % EACH];
-        float weight = attention_weight(*score, pass.scale2, rows[query].top);
+        float weight = attention_weight(*score, pass.scale2, rows[query].log_sum);
 
         *score = pass.is_causal && key > query ? 0.0f : weight;
     }
@@ -308,7 +307,7 @@ weights_to_dscores(float (&weights)[EACH][EACH], const float (&dweights)[EACH][E
 {
     for (uint32_t i = 0; i < EACH * EACH; i++) {
         uint32_t query = OF_KEYS ? streamed + i % EACH : own + i / EACH;
-        weights[i / EACH][i % EACH] *= dweights[i / EACH][i % EACH] - rows[query].mean;
+        weights[i / EACH][i % EACH] *= dweights[i / EACH][i % EACH] - rows[query].delta;
     }
 }
 
@@ -317,23 +316,23 @@ __global__ void __launch_bounds__(PLAIN_THREADS, 2)
     attention_plain_backward_kernel(struct attention_pass pass)
 {
     __shared__ __align__(16) struct plain_memory memory;
-    struct attention_place place =
-        attention_place_of(pass, blockIdx.x, (pass.steps + SIDE - 1) / SIDE, OF_KEYS);
-    uint32_t first = place.tile * SIDE, chunk = blockIdx.y * CHUNK, width = pass.head_width;
+    struct attention_tile mine =
+        attention_tile_of(pass, blockIdx.x, (pass.steps + SIDE - 1) / SIDE, OF_KEYS);
+    uint32_t first = mine.index * SIDE, chunk = blockIdx.y * CHUNK, width = pass.head_width;
     uint32_t row = first + threadIdx.x / LANES * EACH, column = threadIdx.x % LANES * EACH;
     uint32_t begin = OF_KEYS && pass.is_causal ? first : 0, end = pass.steps;
-    const struct attention_row *rows = pass.rows + (size_t)place.sequence * pass.padded;
+    const struct attention_row *rows = pass.rows + (size_t)mine.sequence * pass.padded;
     size_t stride = 3 * (size_t)pass.width;
-    T *to = static_cast<T *>(pass.dqkv) + (place.row + first) * stride + place.column + chunk;
+    T *to = static_cast<T *>(pass.dqkv) + (mine.row + first) * stride + mine.column + chunk;
     float sums[2][EACH][EACH] = {}, scales[EACH], ones[EACH];
 
     if (!OF_KEYS && pass.is_causal && first + SIDE < end) end = first + SIDE;
     for (uint32_t at = begin; at < end; at += SIDE) {
-        struct plain_operands<T> of = plain_operands_of<T, OF_KEYS>(pass, place, first, at);
+        struct plain_operands<T> of = plain_operands_of<T, OF_KEYS>(pass, mine, first, at);
         float weights[EACH][EACH], dweights[EACH][EACH];
 
         multiply_rows(weights, &memory, of.own[0], of.streamed[0], width);
-        weigh_backward<OF_KEYS>(weights, row, at + column, pass, rows);
+        softmax_backward<OF_KEYS>(weights, row, at + column, pass, rows);
         if (OF_KEYS) add_weighted(sums[1], &memory, weights, of.streamed[1], chunk);
         multiply_rows(dweights, &memory, of.own[1], of.streamed[1], width);
         weights_to_dscores<OF_KEYS>(weights, dweights, row, at + column, rows);

@@ -3,12 +3,12 @@
  * Algorithm 1). A block has a tile of queries and streams keys and values past it, the next tile on
  * its way while this one is worked on; weights are relative to a running maximum.
  *
- * Where we differ: the maximum that weights are relative to (`top`) follows the largest score only
- * when that has got ahead by HEADROOM powers of two, which after the first tile is rare; so sums
- * are hardly ever rescaled, and lanes need not tell each other their maxima. Weights may then be as
- * large as 2^HEADROOM, which neither bfloat16 nor float32 minds, and the quotient stays what it is.
- * And the maximum is subtracted before the scale is multiplied in, at the price of one instruction,
- * so that scores of any size are exact relative to it.
+ * Where we differ: the maximum that weights are relative to (`base`) follows the largest score
+ * only when that has got ahead by HEADROOM powers of two, which after the first tile is rare; so
+ * sums are hardly ever rescaled, and lanes need not tell each other their maxima. Weights may then
+ * be as large as 2^HEADROOM, which neither bfloat16 nor float32 minds, and the quotient stays what
+ * it is. And it is subtracted before the scale is multiplied in, at the price of one
+ * instruction, so that scores of any size are exact relative to it.
  */
 #include "kernels/cuda/sequence/attention_tensor.cuh"
 
@@ -26,13 +26,13 @@ template <int WIDTH, int BLOCKS> struct forward_tile {
 /* Rows 0, 1 of a block: lane / 4 and lane / 4 + 8. */
 template <int WIDTH, int BLOCKS> struct forward_sums {
     float values[BLOCKS][WIDTH / 8][4]; /* of weights times values */
-    float top[BLOCKS][2];               /* of scores, the same for all lanes of a row */
+    float base[BLOCKS][2];              /* of scores, the same for all lanes of a row */
     float total[BLOCKS][2];             /* of the lane's own weights */
 };
 
 /* Scores of keys that the query must not see, or that are none. `row`, `key`: of the first ones. */
 template <int BLOCKS, int KEYS>
-static __device__ inline void hide_keys(float (&scores)[BLOCKS][KEYS / 8][4], uint32_t row,
+static __device__ inline void mask_keys(float (&scores)[BLOCKS][KEYS / 8][4], uint32_t row,
                                         uint32_t key, const struct attention_pass &pass)
 {
     uint32_t lane = threadIdx.x % WARP;
@@ -50,7 +50,7 @@ static __device__ inline void hide_keys(float (&scores)[BLOCKS][KEYS / 8][4], ui
     }
 }
 
-/* top follows the maximum: `high` is the lane's, of the new scores. */
+/* base follows the maximum: `high` is the lane's, of the new scores. */
 template <int WIDTH, int BLOCKS>
 static __device__ inline void raise_top(struct forward_sums<WIDTH, BLOCKS> &sums,
                                         float (&high)[BLOCKS][2], float scale2)
@@ -58,13 +58,13 @@ static __device__ inline void raise_top(struct forward_sums<WIDTH, BLOCKS> &sums
     UNROLL
     for (int i = 0; i < BLOCKS * 2; i++) {
         int m = i / 2, half = i % 2;
-        float factor, top = high[m][half];
+        float factor, base = high[m][half];
 
-        top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
-        top = fmaxf(top, sums.top[m][half]);
-        factor = attention_exp2((sums.top[m][half] - top) * scale2);
-        sums.top[m][half] = top;
+        base = fmaxf(base, __shfl_xor_sync(0xFFFFFFFFu, base, 1));
+        base = fmaxf(base, __shfl_xor_sync(0xFFFFFFFFu, base, 2));
+        base = fmaxf(base, sums.base[m][half]);
+        factor = attention_exp2((sums.base[m][half] - base) * scale2);
+        sums.base[m][half] = base;
         sums.total[m][half] *= factor;
         UNROLL
         for (int n = 0; n < WIDTH / 8; n++) {
@@ -76,8 +76,8 @@ static __device__ inline void raise_top(struct forward_sums<WIDTH, BLOCKS> &sums
 
 /* Scores to weights. */
 template <int WIDTH, int BLOCKS, int KEYS>
-static __device__ inline void weigh(struct forward_sums<WIDTH, BLOCKS> &sums,
-                                    float (&scores)[BLOCKS][KEYS / 8][4], float scale2)
+static __device__ inline void softmax(struct forward_sums<WIDTH, BLOCKS> &sums,
+                                      float (&scores)[BLOCKS][KEYS / 8][4], float scale2)
 {
     float high[BLOCKS][2];
     bool rises = false;
@@ -91,7 +91,7 @@ static __device__ inline void weigh(struct forward_sums<WIDTH, BLOCKS> &sums,
             const float *pair = scores[m][n] + 2 * half;
             high[m][half] = fmaxf(high[m][half], fmaxf(pair[0], pair[1]));
         }
-        rises |= (high[m][half] - sums.top[m][half]) * scale2 > HEADROOM;
+        rises |= (high[m][half] - sums.base[m][half]) * scale2 > HEADROOM;
     }
     if (__ballot_sync(0xFFFFFFFFu, rises) != 0) raise_top<WIDTH, BLOCKS>(sums, high, scale2);
     UNROLL
@@ -99,7 +99,7 @@ static __device__ inline void weigh(struct forward_sums<WIDTH, BLOCKS> &sums,
         UNROLL
         for (int i = 0; i < KEYS / 8 * 4; i++) {
             int half = i % 4 / 2;
-            float weight = attention_exp2((scores[m][i / 4][i % 4] - sums.top[m][half]) * scale2);
+            float weight = attention_exp2((scores[m][i / 4][i % 4] - sums.base[m][half]) * scale2);
             scores[m][i / 4][i % 4] = weight;
             sums.total[m][half] += weight;
         }
@@ -110,10 +110,10 @@ static __device__ inline void weigh(struct forward_sums<WIDTH, BLOCKS> &sums,
 template <int WIDTH, int BLOCKS>
 static __device__ inline void finish(struct forward_sums<WIDTH, BLOCKS> &sums, bf16 *shared,
                                      uint32_t row, const struct attention_pass &pass,
-                                     struct attention_place place)
+                                     struct attention_tile mine)
 {
     uint32_t lane = threadIdx.x % WARP;
-    bf16 *y = static_cast<bf16 *>(pass.y) + (place.row + row) * pass.width + place.column;
+    bf16 *y = static_cast<bf16 *>(pass.y) + (mine.row + row) * pass.width + mine.column;
 
     UNROLL
     for (int i = 0; i < BLOCKS * 2; i++) {
@@ -125,8 +125,8 @@ static __device__ inline void finish(struct forward_sums<WIDTH, BLOCKS> &sums, b
         total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
         share = 1.0f / total;
         if (pass.statistics != NULL && lane % 4 == 0 && query < pass.steps) {
-            pass.statistics[(size_t)place.sequence * pass.steps + query] =
-                sums.top[m][half] * pass.scale + logf(total);
+            pass.statistics[(size_t)mine.sequence * pass.steps + query] =
+                sums.base[m][half] * pass.scale + logf(total);
         }
         UNROLL
         for (int n = 0; n < WIDTH / 8; n++) {
@@ -147,7 +147,7 @@ static __device__ inline void forward_clear(struct forward_sums<WIDTH, BLOCKS> &
             sums.values[m][i / 4][i % 4] = 0.0f;
         }
         /* not minus infinity: a score of that has weight 0 then, whatever comes first */
-        sums.top[m][0] = sums.top[m][1] = -FLT_MAX;
+        sums.base[m][0] = sums.base[m][1] = -FLT_MAX;
         sums.total[m][0] = sums.total[m][1] = 0.0f;
     }
 }
@@ -160,14 +160,14 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
     enum { STRIDE = tile_row<WIDTH>::STRIDE, KEYS = tile::KEYS, STAGE = 2 * KEYS * STRIDE };
     SHARED_MEMORY(bf16, shared);
     uint32_t tiles = (pass.steps + tile::ROWS - 1) / tile::ROWS;
-    struct attention_place place = attention_place_of(pass, blockIdx.x, tiles, false);
-    uint32_t first = place.tile * tile::ROWS, own = threadIdx.x / WARP * 16 * BLOCKS;
+    struct attention_tile mine = attention_tile_of(pass, blockIdx.x, tiles, false);
+    uint32_t first = mine.index * tile::ROWS, own = threadIdx.x / WARP * 16 * BLOCKS;
     uint32_t seen =
         pass.is_causal && first + tile::ROWS < pass.steps ? first + tile::ROWS : pass.steps;
-    size_t at = place.row * pass.query_stride + place.column;
+    size_t at = mine.row * pass.query_stride + mine.column;
     const bf16 *keys = static_cast<const bf16 *>(pass.keys) + at;
     const bf16 *values =
-        static_cast<const bf16 *>(pass.values) + place.row * pass.value_stride + place.column;
+        static_cast<const bf16 *>(pass.values) + mine.row * pass.value_stride + mine.column;
     bf16 *queries = shared, *stages = shared + tile::ROWS * STRIDE;
     own_rows<WIDTH, BLOCKS, tile::IS_KEPT> rows;
     struct forward_sums<WIDTH, BLOCKS> sums;
@@ -202,12 +202,12 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
         float scores[BLOCKS][KEYS / 8][4];
         multiply_rows<WIDTH, BLOCKS, KEYS>(scores, rows, stage);
         if (next > pass.steps || (pass.is_causal && next > first + own + 1)) {
-            hide_keys<BLOCKS, KEYS>(scores, first + own, key, pass);
+            mask_keys<BLOCKS, KEYS>(scores, first + own, key, pass);
         }
-        weigh<WIDTH, BLOCKS, KEYS>(sums, scores, pass.scale2);
+        softmax<WIDTH, BLOCKS, KEYS>(sums, scores, pass.scale2);
         add_weighted<WIDTH, BLOCKS, KEYS>(sums.values, scores, stage + KEYS * STRIDE);
     }
-    finish(sums, queries + own * STRIDE, first + own, pass, place);
+    finish(sums, queries + own * STRIDE, first + own, pass, mine);
 }
 
 template <int WIDTH, int BLOCKS>

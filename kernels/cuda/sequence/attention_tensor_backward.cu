@@ -38,14 +38,14 @@ struct backward_operands {
 
 template <bool OF_KEYS>
 static __device__ inline struct backward_operands
-backward_operands_of(const struct attention_pass &pass, struct attention_place place)
+backward_operands_of(const struct attention_pass &pass, struct attention_tile mine)
 {
-    size_t turned = place.row * pass.query_stride + place.column;
-    const bf16 *queries = static_cast<const bf16 *>(pass.queries) + turned;
-    const bf16 *keys = static_cast<const bf16 *>(pass.keys) + turned;
+    size_t rotated = mine.row * pass.query_stride + mine.column;
+    const bf16 *queries = static_cast<const bf16 *>(pass.queries) + rotated;
+    const bf16 *keys = static_cast<const bf16 *>(pass.keys) + rotated;
     const bf16 *values =
-        static_cast<const bf16 *>(pass.values) + place.row * pass.value_stride + place.column;
-    const bf16 *dy = static_cast<const bf16 *>(pass.dy) + place.row * pass.width + place.column;
+        static_cast<const bf16 *>(pass.values) + mine.row * pass.value_stride + mine.column;
+    const bf16 *dy = static_cast<const bf16 *>(pass.dy) + mine.row * pass.width + mine.column;
 
     if (OF_KEYS) {
         return {{keys, values},
@@ -89,30 +89,31 @@ template <int BLOCKS, bool OF_KEYS> struct backward_rows {
 
 /* Scores to weights. */
 template <int BLOCKS, int CHUNK, bool OF_KEYS>
-static __device__ inline void weigh(float (&scores)[BLOCKS][CHUNK / 8][4],
-                                    const struct backward_rows<BLOCKS, OF_KEYS> &rows, float scale2)
+static __device__ inline void softmax(float (&scores)[BLOCKS][CHUNK / 8][4],
+                                      const struct backward_rows<BLOCKS, OF_KEYS> &rows,
+                                      float scale2)
 {
     uint32_t lane = threadIdx.x % WARP;
 
     UNROLL
     for (int n = 0; n < CHUNK / 8; n++) {
-        float4 pair = make_float4(0.0f, 0.0f, 0.0f, 0.0f); /* two queries: top, mean, top, mean */
+        float4 pair = make_float4(0.0f, 0.0f, 0.0f, 0.0f); /* log_sum, delta of two queries */
         if (OF_KEYS) {
             pair = *reinterpret_cast<const float4 *>(rows.columns + n * 8 + lane % 4 * 2);
         }
         UNROLL
         for (int i = 0; i < BLOCKS * 4; i++) {
             int m = i / 4, j = i % 4;
-            float top =
-                OF_KEYS ? (j % 2 == 0 ? pair.x : pair.z) : rows.own[OF_KEYS ? 0 : m][j / 2].top;
-            scores[m][n][j] = attention_weight(scores[m][n][j], scale2, top);
+            float log_sum =
+                OF_KEYS ? (j % 2 == 0 ? pair.x : pair.z) : rows.own[OF_KEYS ? 0 : m][j / 2].log_sum;
+            scores[m][n][j] = attention_weight(scores[m][n][j], scale2, log_sum);
         }
     }
 }
 
 /* No weight where a query does not see a key. `row`, `column`: the first ones. */
 template <int BLOCKS, int CHUNK, bool OF_KEYS>
-static __device__ inline void hide_weights(float (&weights)[BLOCKS][CHUNK / 8][4], uint32_t row,
+static __device__ inline void mask_weights(float (&weights)[BLOCKS][CHUNK / 8][4], uint32_t row,
                                            uint32_t column)
 {
     uint32_t lane = threadIdx.x % WARP;
@@ -143,18 +144,18 @@ static __device__ inline void weights_to_dscores(float (&weights)[BLOCKS][CHUNK 
         UNROLL
         for (int i = 0; i < BLOCKS * 4; i++) {
             int m = i / 4, j = i % 4;
-            float mean =
-                OF_KEYS ? (j % 2 == 0 ? pair.y : pair.w) : rows.own[OF_KEYS ? 0 : m][j / 2].mean;
-            weights[m][n][j] *= dweights[m][n][j] - mean;
+            float delta =
+                OF_KEYS ? (j % 2 == 0 ? pair.y : pair.w) : rows.own[OF_KEYS ? 0 : m][j / 2].delta;
+            weights[m][n][j] *= dweights[m][n][j] - delta;
         }
     }
 }
 
-/* sums *= scale, turned back where there is a rotation. A pair lies in one lane: columns 8 n + c
+/* sums *= scale, rotated back where there is a rotation. A pair lies in one lane: columns 8 n + c
  * and 8 (n + WIDTH / 16) + c. */
 template <int WIDTH, int BLOCKS>
-static __device__ inline void turn_back(float (&sums)[BLOCKS][WIDTH / 8][4], uint32_t row,
-                                        const struct attention_pass &pass)
+static __device__ inline void rotate_back(float (&sums)[BLOCKS][WIDTH / 8][4], uint32_t row,
+                                          const struct attention_pass &pass)
 {
     uint32_t lane = threadIdx.x % WARP;
 
@@ -163,15 +164,15 @@ static __device__ inline void turn_back(float (&sums)[BLOCKS][WIDTH / 8][4], uin
         int m = i / (WIDTH / 8), n = i / 2 % (WIDTH / 16), half = i % 2;
         uint32_t step = row + m * 16 + half * 8 + lane / 4;
         float *first = sums[m][n] + 2 * half, *second = sums[m][n + WIDTH / 16] + 2 * half;
-        float4 turn = make_float4(1.0f, 0.0f, 1.0f, 0.0f); /* cosine, sine, cosine, sine */
+        float4 angle = make_float4(1.0f, 0.0f, 1.0f, 0.0f); /* cosine, sine, cosine, sine */
 
         if (pass.rotation != NULL && step < pass.steps) {
-            turn = *reinterpret_cast<const float4 *>(pass.rotation + (size_t)step * (WIDTH / 2) +
-                                                     n * 8 + lane % 4 * 2);
+            angle = *reinterpret_cast<const float4 *>(pass.rotation + (size_t)step * (WIDTH / 2) +
+                                                      n * 8 + lane % 4 * 2);
         }
         UNROLL
         for (int j = 0; j < 2; j++) {
-            float cosine = j == 0 ? turn.x : turn.z, sine = j == 0 ? turn.y : turn.w;
+            float cosine = j == 0 ? angle.x : angle.z, sine = j == 0 ? angle.y : angle.w;
             float a = first[j] * pass.scale, b = second[j] * pass.scale;
             first[j] = a * cosine + b * sine;
             second[j] = b * cosine - a * sine;
@@ -182,14 +183,14 @@ static __device__ inline void turn_back(float (&sums)[BLOCKS][WIDTH / 8][4], uin
 template <int WIDTH, int BLOCKS, bool OF_KEYS>
 static __device__ inline void
 backward_finish(struct backward_sums<WIDTH, BLOCKS, OF_KEYS> &sums, bf16 *shared, uint32_t row,
-                const struct attention_pass &pass, struct attention_place place)
+                const struct attention_pass &pass, struct attention_tile mine)
 {
     typedef backward_tile<WIDTH, BLOCKS, OF_KEYS> tile;
     size_t stride = 3 * (size_t)pass.width;
-    bf16 *to = static_cast<bf16 *>(pass.dqkv) + (place.row + row) * stride + place.column;
+    bf16 *to = static_cast<bf16 *>(pass.dqkv) + (mine.row + row) * stride + mine.column;
     int left = (int)(pass.steps - row);
 
-    turn_back<WIDTH, BLOCKS>(sums.first, row, pass);
+    rotate_back<WIDTH, BLOCKS>(sums.first, row, pass);
     store_rows<WIDTH, BLOCKS>(sums.first, shared, to + (OF_KEYS ? pass.width : 0), stride, left);
     if constexpr (OF_KEYS) {
         shared += tile::ROWS * tile_row<WIDTH>::STRIDE;
@@ -207,11 +208,11 @@ static __device__ inline void backward_chunk(struct backward_sums<WIDTH, BLOCKS,
 {
     enum { CHUNK = backward_tile<WIDTH, BLOCKS, OF_KEYS>::CHUNK };
     float weights[BLOCKS][CHUNK / 8][4], dweights[BLOCKS][CHUNK / 8][4];
-    bool hides = OF_KEYS ? column < row + 16 * BLOCKS - 1 : column + CHUNK - 1 > row;
+    bool masks = OF_KEYS ? column < row + 16 * BLOCKS - 1 : column + CHUNK - 1 > row;
 
     multiply_rows<WIDTH, BLOCKS, CHUNK>(weights, own[0], first);
-    weigh<BLOCKS, CHUNK, OF_KEYS>(weights, rows, pass.scale2);
-    if (pass.is_causal && hides) hide_weights<BLOCKS, CHUNK, OF_KEYS>(weights, row, column);
+    softmax<BLOCKS, CHUNK, OF_KEYS>(weights, rows, pass.scale2);
+    if (pass.is_causal && masks) mask_weights<BLOCKS, CHUNK, OF_KEYS>(weights, row, column);
     if constexpr (OF_KEYS) add_weighted<WIDTH, BLOCKS, CHUNK>(sums.second, weights, second);
     multiply_rows<WIDTH, BLOCKS, CHUNK>(dweights, own[1], second);
     weights_to_dscores<BLOCKS, CHUNK, OF_KEYS>(weights, dweights, rows);
@@ -237,10 +238,10 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
     enum { STRIDE = tile_row<WIDTH>::STRIDE, ROWS = tile::ROWS, STREAM = tile::STREAM };
     SHARED_MEMORY(bf16, shared);
     uint32_t lane = threadIdx.x % WARP, own_row = threadIdx.x / WARP * 16 * BLOCKS;
-    struct attention_place place =
-        attention_place_of(pass, blockIdx.x, (pass.steps + tile::ROWS - 1) / tile::ROWS, OF_KEYS);
-    struct backward_operands from = backward_operands_of<OF_KEYS>(pass, place);
-    uint32_t first = place.tile * ROWS, row = first + own_row;
+    struct attention_tile mine =
+        attention_tile_of(pass, blockIdx.x, (pass.steps + tile::ROWS - 1) / tile::ROWS, OF_KEYS);
+    struct backward_operands from = backward_operands_of<OF_KEYS>(pass, mine);
+    uint32_t first = mine.index * ROWS, row = first + own_row;
     uint32_t begin = OF_KEYS && pass.is_causal ? first : 0, end = pass.steps;
     bf16 *stages = shared + 2 * ROWS * STRIDE;
     own_rows<WIDTH, BLOCKS, tile::IS_KEPT> own[2];
@@ -253,24 +254,24 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
                                from.own_stride[i], pass.steps - first);
     }
     copy_async_commit();
-    stream_load<WIDTH, BLOCKS, OF_KEYS>(stages, from, begin, pass, place.sequence);
+    stream_load<WIDTH, BLOCKS, OF_KEYS>(stages, from, begin, pass, mine.sequence);
     for (int i = 0; !OF_KEYS && i < BLOCKS * 2; i++) {
         rows.own[OF_KEYS ? 0 : i / 2][i % 2] =
-            pass.rows[(size_t)place.sequence * pass.padded + row + i * 8 + lane / 4];
+            pass.rows[(size_t)mine.sequence * pass.padded + row + i * 8 + lane / 4];
     }
     copy_async_wait<1>();
     __syncthreads();
     own_rows_set(own[0], shared + own_row * STRIDE);
     own_rows_set(own[1], shared + (ROWS + own_row) * STRIDE);
     backward_clear(sums);
-    for (uint32_t at = begin, turn = 0; at < end; at += STREAM, turn ^= 1) {
-        bf16 *stage = stages + turn * (tile::STAGE / sizeof(bf16));
+    for (uint32_t at = begin, slot = 0; at < end; at += STREAM, slot ^= 1) {
+        bf16 *stage = stages + slot * (tile::STAGE / sizeof(bf16));
 
         copy_async_wait<0>();
         __syncthreads(); /* this tile is there for all, and nobody reads the one before any more */
         if (at + STREAM < end) {
-            stream_load<WIDTH, BLOCKS, OF_KEYS>(stages + (turn ^ 1) * (tile::STAGE / sizeof(bf16)),
-                                                from, at + STREAM, pass, place.sequence);
+            stream_load<WIDTH, BLOCKS, OF_KEYS>(stages + (slot ^ 1) * (tile::STAGE / sizeof(bf16)),
+                                                from, at + STREAM, pass, mine.sequence);
         }
         for (uint32_t chunk = 0; chunk < STREAM; chunk += tile::CHUNK) {
             uint32_t column = at + chunk;
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
                                                    column, pass);
         }
     }
-    backward_finish(sums, shared + own_row * STRIDE, row, pass, place);
+    backward_finish(sums, shared + own_row * STRIDE, row, pass, mine);
 }
 
 template <int WIDTH, int BLOCKS, bool OF_KEYS>

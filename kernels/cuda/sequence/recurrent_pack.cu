@@ -9,20 +9,20 @@
 enum { ROWS = THREADS / WARP }; /* that a block copies at a time, a warp each */
 
 /* Where a row lies with steps in front. */
-__device__ static inline size_t turned(const struct recurrent_batch &b, size_t row)
+__device__ static inline size_t row_at(const struct recurrent_batch &b, size_t row)
 {
     size_t sample = row / b.steps, step = row % b.steps;
 
     return step / b.each * b.stride + (step % b.each * b.samples + sample) * b.width;
 }
 
-template <typename T> __global__ void turn_steps(struct recurrent_batch b, const T *x, float *y)
+template <typename T> __global__ void pack_steps(struct recurrent_batch b, const T *x, float *y)
 {
     size_t first = blockIdx.x * static_cast<size_t>(ROWS) + threadIdx.y;
 
     for (size_t row = first; row < b.samples * b.steps; row += gridDim.x * size_t(ROWS)) {
         const T *from = x + row * b.width;
-        float *to = y + turned(b, row);
+        float *to = y + row_at(b, row);
 
         for (size_t i = threadIdx.x; i < b.width; i += WARP) {
             to[i] = load(from + i);
@@ -31,12 +31,12 @@ template <typename T> __global__ void turn_steps(struct recurrent_batch b, const
 }
 
 template <typename T>
-__global__ void turn_samples(struct recurrent_batch b, const float *x, bool adds, T *y)
+__global__ void unpack_steps(struct recurrent_batch b, const float *x, bool adds, T *y)
 {
     size_t first = blockIdx.x * static_cast<size_t>(ROWS) + threadIdx.y;
 
     for (size_t row = first; row < b.samples * b.steps; row += gridDim.x * size_t(ROWS)) {
-        const float *from = x + turned(b, row);
+        const float *from = x + row_at(b, row);
         T *to = y + row * b.width;
 
         for (size_t i = threadIdx.x; i < b.width; i += WARP) {
@@ -55,7 +55,7 @@ enum rc cuda_steps_first(struct cuda_backend *cuda, struct recurrent_batch batch
 {
     cudaError_t error;
 
-    WITH_ACTIVATIONS(cuda, error = launch(turn_steps<T>, blocks_of(cuda, batch), dim3(WARP, ROWS),
+    WITH_ACTIVATIONS(cuda, error = launch(pack_steps<T>, blocks_of(cuda, batch), dim3(WARP, ROWS),
                                           0, cuda->stream, batch, as<T>(x), y));
     return CUDA_CHECK(cuda, error);
 }
@@ -65,7 +65,7 @@ enum rc cuda_samples_first(struct cuda_backend *cuda, struct recurrent_batch bat
 {
     cudaError_t error;
 
-    WITH_ACTIVATIONS(cuda, error = launch(turn_samples<T>, blocks_of(cuda, batch), dim3(WARP, ROWS),
+    WITH_ACTIVATIONS(cuda, error = launch(unpack_steps<T>, blocks_of(cuda, batch), dim3(WARP, ROWS),
                                           0, cuda->stream, batch, x, adds, as<T>(y)));
     return CUDA_CHECK(cuda, error);
 }

@@ -83,10 +83,10 @@ static void packed_forms_are_the_matrix_from_rows_or_columns_and_zeros_behind(vo
         }
         whole.words = 2 * f.words;
         memset(third, 0xff, n * sizeof(*third));
-        float_pack_turned(&whole, turned, 0, blocks, third);
+        float_pack_transposed(&whole, turned, 0, blocks, third);
         bf16_pack(&f, b, 0, blocks, first);
-        bf16_pack_turned(&f, turned, 0, blocks / 2, second);
-        bf16_pack_turned(&f, turned, blocks / 2, blocks, second);
+        bf16_pack_transposed(&f, turned, 0, blocks / 2, second);
+        bf16_pack_transposed(&f, turned, blocks / 2, blocks, second);
         for (size_t i = 0; i < n; i++) {
             size_t column = i / (f.block * f.words * 2) * f.block + i / 2 % f.block;
             size_t row = i / (2 * f.block) % f.words * 2 + i % 2;

@@ -1,6 +1,6 @@
-/* turn: 16 x 16 values of 32 bits turned in the registers of AVX-512; for x86-64 only. */
-#ifndef GRAPEVINE_KERNELS_CPU_TURN_H
-#define GRAPEVINE_KERNELS_CPU_TURN_H
+/* transpose: 16 x 16 values of 32 bits transposed in the registers of AVX-512; for x86-64 only. */
+#ifndef GRAPEVINE_KERNELS_CPU_TRANSPOSE_H
+#define GRAPEVINE_KERNELS_CPU_TRANSPOSE_H
 
 #if defined(__x86_64__)
 
@@ -30,7 +30,7 @@ INLINE AVX512 __m512 high_pairs(__m512 a, __m512 b)
 }
 
 /* Turn 16 x 16 values: single values, then pairs, then quarters of vectors change places. */
-INLINE AVX512 void turn_square(__m512 rows[LANES])
+INLINE AVX512 void transpose_square(__m512 rows[LANES])
 {
     __m512 t[LANES];
 
