@@ -81,6 +81,7 @@ struct command_over {
                            OVER brings the scale, see rule_commit_late()); group: 1; push: weight
                            that came in, of what we have after it */
     float sent;         /* push: weight that left in the round, of what we have after it */
+    bool drops_queued;  /* what is still queued counts for nobody, as when it is aborted */
     uint32_t members;   /* that took part, this peer included */
     const char *reason; /* of an abort: a string literal; else NULL */
 };
@@ -147,8 +148,9 @@ struct exchange_options {
                            now. NULL: 0.5 */
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
                         swarm, so that all who hold it must begin anew when the graph changes */
-    bool mirrors;    /* edges: as ops->has_mirrors */
-    bool clips;      /* pair, edges: what is farther than usual counts less (robust.h) */
+    const struct digest *mirror; /* edges: of our own copy before its last step; all zero: there was
+                                    none. NULL: no copies are kept */
+    bool clips;             /* pair, edges: what is farther than usual counts less (robust.h) */
     const float *near;      /* with that: robust_near(), as it is just now. NULL: 0 */
     enum schedule schedule; /* group: of the rounds it proposes */
     bool may_relay;  /* group: sums of several members may be encoded again and passed on, so other
@@ -235,8 +237,9 @@ struct chunk_use {
     float likely_scale; /* that OVER_COMMITTED will most likely have; 1 if distances decide */
     bool is_passed_on;  /* DATA_MEAN: keep the encoded chunk in the MEAN buffer */
     bool wants_hash;    /* the hash that it is reported with is looked at: else zeros will do */
-    uint32_t slot;      /* edges: where it is to be staged */
-    uint32_t mirror;    /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
+    bool is_staged;     /* it counts only by COMMAND_EDGE; until then it is in `slot` */
+    uint32_t slot;
+    uint32_t mirror; /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
 };
 
 enum exchange_state {
@@ -275,9 +278,14 @@ struct exchange {
 
 struct exchange_ops {
     const char *name;
-    bool is_group;
-    bool has_mirrors; /* blocks are steps of copies that others hold, see edge/mirror.c */
-    bool is_graph;    /* with the neighbours in a fixed graph, by weight */
+    bool is_group, is_graph; /* with whom, for strategies and paces: members that meet; the
+                                neighbours in a fixed graph, by weight */
+    /* What its rounds are, for the one that runs them. */
+    bool has_mean;         /* they come to one mean for all members, in chunks of DATA_MEAN */
+    bool is_of_two;        /* they come to what the one partner sends */
+    bool has_mirrors;      /* blocks are steps of copies that others hold, see edge/mirror.c */
+    bool clips_chunks;     /* one that is too far away weighs less by itself, not with its plane */
+    uint32_t promises_max; /* of one round: that may be in doubt when it ends */
     struct exchange *(*create)(const struct exchange_options *options); /* NULL: no memory */
     void (*destroy)(struct exchange *exchange);
     /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
@@ -296,9 +304,6 @@ struct exchange_ops {
      *  RC_REPLAY), and says what for. RC_STALE: of a round that is over, drop it quietly. */
     MUST_USE enum rc (*on_chunk)(struct exchange *exchange, const struct chunk_ref *chunk,
                                  struct chunk_use *use);
-    /** has_mirrors, before on_job_done(JOB_SNAPSHOT): digests of our own copy before and after the
-     *  step that was encoded. All zero: there was none. */
-    void (*mirror_own)(struct exchange *exchange, struct digest before, struct digest after);
     /** The decode job is done: rc (RC_OK: absorbed or agreed), hash of the encoded bytes (mirrors:
      *  of the copy's values), and for
      *  pairs and edges the squared distance to our own chunk. */

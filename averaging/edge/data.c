@@ -104,14 +104,14 @@ enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
                                                           : transfer_receive(&edge->swap.in, chunk);
 
     if (rc != RC_OK) return rc;
-    if (chunk->kind != DATA_OFFER && !(edges->options.mirrors && chunk->kind == DATA_FULL)) {
+    if (chunk->kind != DATA_OFFER && !(edges->options.mirror != NULL && chunk->kind == DATA_FULL)) {
         return RC_FORMAT;
     }
-    if (edges->options.mirrors) rc = edges_mirror_receive(edges, edge, chunk);
+    if (edges->options.mirror != NULL) rc = edges_mirror_receive(edges, edge, chunk);
     if (rc != RC_OK) return rc;
     transfer_received(&edge->swap.in, chunk);
     *use = (struct chunk_use){
-        .weight = 1, .likely_scale = 1, .slot = edge->slot, .mirror = edge->mirror};
+        .likely_scale = 1, .is_staged = true, .slot = edge->slot, .mirror = edge->mirror};
     return RC_OK;
 }
 

@@ -64,7 +64,7 @@ static struct exchange *exchange_create(const struct exchange_options *options)
 
     if (edges == NULL) return NULL;
     CHECK(options->chunks <= CHUNKS_MAX);
-    edges->base.ops = options->mirrors ? &exchange_mirror : &exchange_edges;
+    edges->base.ops = options->mirror != NULL ? &exchange_mirror : &exchange_edges;
     edges->options = *options;
     edges->promises.options = &edges->options;
     edges->promises.roster = &edges->roster;
@@ -72,7 +72,7 @@ static struct exchange *exchange_create(const struct exchange_options *options)
     for (uint32_t i = 0; i < EDGES_SLOTS; i++) {
         edges->chunks[i] = mem_alloc(options->chunks);
         is_short |= edges->chunks[i] == NULL;
-        if (!options->mirrors) continue;
+        if (options->mirror == NULL) continue;
         edges->hashes[i] = mem_array(options->chunks, sizeof *edges->hashes[i]);
         is_short |= edges->hashes[i] == NULL;
     }
@@ -190,6 +190,7 @@ static void round_over(struct edges *edges, struct commands *out)
     over->over.result = settles ? OVER_COMMITTED : OVER_ABORTED;
     over->over.round = edges->round;
     over->over.scale = 1;
+    over->over.drops_queued = true; /* all neighbours that count have it */
     over->over.members = settles ? committed + 1 : 0;
     over->over.reason = settles ? NULL : reason;
 }
@@ -565,19 +566,19 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
     return RC_OK;
 }
 
-#define EDGES_OPS(name_, ...)                                                                      \
+#define EDGES_OPS(name_, has_mirrors_)                                                             \
     {                                                                                              \
-        .name = (name_), .is_group = false, .is_graph = true, .create = exchange_create,           \
-        .destroy = exchange_destroy, .set_lineage = exchange_set_lineage, .begin = edges_begin,    \
+        .name = (name_), .is_graph = true, .has_mirrors = (has_mirrors_),                          \
+        .promises_max = EDGES_MAX, .create = exchange_create, .destroy = exchange_destroy,         \
+        .set_lineage = exchange_set_lineage, .begin = edges_begin,                                 \
         .on_message = exchange_on_message, .on_chunk = edges_on_chunk,                             \
         .on_chunk_checked = edges_on_chunk_checked, .on_job_done = edges_on_job_done,              \
         .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
         .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
         .restart = exchange_restart, .state = exchange_state, .counts = exchange_counts,           \
         .allowed = exchange_allowed, .set_round = exchange_set_round, .outcome = exchange_outcome, \
-        .told = exchange_told, .save = exchange_save, .load = exchange_load, __VA_ARGS__           \
+        .told = exchange_told, .save = exchange_save, .load = exchange_load                        \
     }
 
-const struct exchange_ops exchange_edges = EDGES_OPS("edges", );
-const struct exchange_ops exchange_mirror =
-    EDGES_OPS("mirror", .has_mirrors = true, .mirror_own = edges_mirror_own, );
+const struct exchange_ops exchange_edges = EDGES_OPS("edges", false);
+const struct exchange_ops exchange_mirror = EDGES_OPS("mirror", true);

@@ -109,8 +109,7 @@ struct edges {
     const char *last_drop; /* of this round; string literal */
 
     struct edge_mirror mirrors[MIRRORS_MAX];
-    struct digest *hashes[EDGES_SLOTS];  /* mirrors: [chunks] each, of the chunks that came */
-    struct digest own_before, own_after; /* our copy of ourselves, around this round's step */
+    struct digest *hashes[EDGES_SLOTS]; /* mirrors: [chunks] each, of the chunks that came */
 
     uint64_t recursion, begins; /* rounds begun in this life */
     bool wants_restart;
@@ -195,7 +194,6 @@ void edges_mirror_begin(struct edges *edges);
 void edges_mirror_say(struct edges *edges, const struct edge *edge, struct commands *out);
 MUST_USE enum rc edges_on_mirror(struct edges *edges, struct peer_id from,
                                  const struct message_mirror *mirror);
-void edges_mirror_own(struct exchange *exchange, struct digest before, struct digest after);
 /** What `to` gets in this round. */
 enum data_kind edges_mirror_kind(struct edges *edges, struct peer_id to);
 /** Before a chunk of `edge` is let in. */

@@ -66,7 +66,7 @@ void edges_mirror_begin(struct edges *edges)
 {
     uint32_t kept = edges->edges_count;
 
-    if (!edges->options.mirrors) return;
+    if (edges->options.mirror == NULL) return;
     if (kept > MIRRORS_MAX) {
         kept = KEPT;
         memset(&edges->mirrors[KEPT], 0, EDGES_SLOTS * sizeof edges->mirrors[0]);
@@ -93,7 +93,7 @@ void edges_mirror_say(struct edges *edges, const struct edge *edge, struct comma
 {
     struct message *message;
 
-    if (!edges->options.mirrors) return;
+    if (edges->options.mirror == NULL) return;
     message = commands_send(out, edge->swap.other.id, MESSAGE_MIRROR);
     if (message == NULL) return; /* then it sends all of it */
     message->as.mirror.round = edges->round;
@@ -105,29 +105,21 @@ enum rc edges_on_mirror(struct edges *edges, struct peer_id from,
 {
     struct edge_link *link = edges_link_find(edges, from);
 
-    if (!edges->options.mirrors || link == NULL) return RC_FORMAT;
+    if (edges->options.mirror == NULL || link == NULL) return RC_FORMAT;
     if (!link->has_open || mirror->round != link->round) return RC_STALE;
     link->mirror_round = mirror->round;
     link->mirror = mirror->held;
     return RC_OK;
 }
 
-void edges_mirror_own(struct exchange *exchange, struct digest before, struct digest after)
-{
-    struct edges *edges = (struct edges *)(void *)exchange;
-
-    edges->own_before = before;
-    edges->own_after = after;
-}
-
 enum data_kind edges_mirror_kind(struct edges *edges, struct peer_id to)
 {
     const struct edge_link *link = edges_link_find(edges, to);
 
-    if (!edges->options.mirrors) return DATA_OFFER;
+    if (edges->options.mirror == NULL) return DATA_OFFER;
     if (link == NULL || !link->has_open || link->mirror_round != edges->round) return DATA_FULL;
     if (digest_is_equal(link->mirror, none)) return DATA_FULL;
-    return digest_is_equal(link->mirror, edges->own_before) ? DATA_OFFER : DATA_FULL;
+    return digest_is_equal(link->mirror, *edges->options.mirror) ? DATA_OFFER : DATA_FULL;
 }
 
 enum rc edges_mirror_receive(struct edges *edges, struct edge *edge, const struct chunk_ref *chunk)
@@ -149,7 +141,7 @@ enum rc edges_mirror_receive(struct edges *edges, struct edge *edge, const struc
 void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk,
                           struct digest hash)
 {
-    if (!edges->options.mirrors || !edge->has_mirror) return;
+    if (edges->options.mirror == NULL || !edge->has_mirror) return;
     edges->hashes[edge->slot][chunk] = hash;
     if (!transfer_is_whole(&edge->swap.in)) return;
     edges->mirrors[edge->mirror].digest =

@@ -448,6 +448,8 @@ static enum rc group_load(struct exchange *exchange, const uint8_t *bytes, size_
 const struct exchange_ops exchange_group = {
     .name = "group",
     .is_group = true,
+    .has_mean = true,
+    .clips_chunks = true,
     .create = group_create,
     .destroy = group_destroy,
     .set_lineage = group_set_lineage,

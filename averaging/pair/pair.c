@@ -461,7 +461,8 @@ static enum rc pair_load(struct exchange *exchange, const uint8_t *bytes, size_t
 
 const struct exchange_ops exchange_pair = {
     .name = "pair",
-    .is_group = false,
+    .is_of_two = true,
+    .promises_max = 1,
     .create = pair_create,
     .destroy = pair_destroy,
     .set_lineage = pair_set_lineage,

@@ -598,7 +598,8 @@ static bool push_ops_custody(const struct exchange *exchange, uint32_t index, st
 
 const struct exchange_ops exchange_push = {
     .name = "push",
-    .is_group = false,
+    .clips_chunks = true,
+    .promises_max = 1,
     .create = push_create,
     .destroy = push_destroy,
     .set_lineage = push_set_lineage,

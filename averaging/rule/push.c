@@ -124,6 +124,7 @@ static float push_squared_distance(struct rule *rule, struct range range)
 const struct rule_ops rule_push = {
     .name = "push-sum",
     .is_push = true,
+    .keeps_weight = true,
     .create = push_create,
     .destroy = push_destroy,
     .set_members = push_set_members,

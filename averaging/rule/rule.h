@@ -39,9 +39,10 @@ struct rule; /* one peer's state of one rule */
 
 struct rule_ops {
     const char *name;
-    bool is_outer;  /* keeps an anchor that a group agrees on: for group exchanges alone */
-    bool is_paired; /* keeps an anchor of the peer's own: for pair exchanges alone */
-    bool is_push;   /* for the push exchange, and for no other */
+    bool is_outer;     /* keeps an anchor that a group agrees on: for group exchanges alone */
+    bool is_paired;    /* keeps an anchor of the peer's own: for pair exchanges alone */
+    bool is_push;      /* for the push exchange, and for no other */
+    bool keeps_weight; /* of what it absorbs: what is too far away comes nearer, and counts whole */
     /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: out of memory.
      */
     struct rule *(*create)(size_t values, const struct rule_settings *settings);

@@ -12,7 +12,7 @@
 
 bool round_keeps_centre(const struct round *round)
 {
-    return round->ops->is_group && round->options.strategy->clips;
+    return round->ops->has_mean && round->options.strategy->clips;
 }
 
 void round_centre_begin(struct round *round)

@@ -14,13 +14,6 @@ void round_edge_prepare(struct round *round, const struct round_job *job)
     if (rule->prepare != NULL) rule->prepare(round->rule, round->snapshot, job->has_moved);
 }
 
-void round_edge_stage(struct round *round, struct round_job *job, struct range range)
-{
-    const struct rule_ops *rule = round->options.strategy->rule;
-
-    job->rc = rule->stage(round->rule, job->slot, range, round->scratch, &job->distance);
-}
-
 /* As if the edge had been cut; but the other end has gone half the way, so what the rule keeps no
  * longer adds up with its. */
 static void lose_share(struct round *round)

@@ -47,6 +47,7 @@ struct round_job {
     enum round_work work;
     uint64_t generation; /* of the round it belongs to */
     struct chunk_ref chunk;
+    bool is_staged;       /* DECODE: it counts with its plane */
     uint32_t slot;        /* DECODE, EDGE: of a neighbour */
     uint32_t mirror;      /* DECODE: where its copy is */
     struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
@@ -150,8 +151,9 @@ struct round {
     double *squares;    /* [chunks] of the exchange lane: squared norms of these, of parameters
                            alone; < 0: did not meet */
     float likely_scale; /* of them all */
-    float *mirrors[MIRRORS_MAX];  /* [values] each, or NULL: copies of neighbours */
-    struct digest mirror_digest;  /* of `own`, which is then our copy; all zero: there is none */
+    float *mirrors[MIRRORS_MAX]; /* [values] each, or NULL: copies of neighbours */
+    struct digest mirror_digest; /* of `own`, which is then our copy; all zero: there is none */
+    struct digest mirror_before; /* of it before its last step; the exchange's options point here */
     struct digest *mirror_hashes; /* [chunks] */
     struct blob **whole;          /* [chunks] of `own` that were asked for while RUNNING; or NULL */
     struct robust *robust;        /* of the exchange lane */
@@ -172,8 +174,8 @@ struct round {
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
     bool is_held;
     struct round_reserve reserve;
-    uint8_t *settled;    /* bitmap of what is being settled */
-    uint32_t neighbours; /* of the round that began last, in a graph */
+    uint8_t *settled;  /* bitmap of what is being settled */
+    uint32_t partners; /* of the round that we began last */
     /* How often the model was replaced, and how much of that the rule has been told: it begins anew
      * with the next snapshot. */
     uint64_t replaced, forgotten;
@@ -203,8 +205,6 @@ void round_job_done(struct job *job);
 void round_edge(struct round *round, const struct command *command);
 void round_edge_run(struct round *round, struct round_job *job);
 void round_edge_done(struct round_job *job);
-/** DECODE of a neighbour's chunk, in `scratch`. */
-void round_edge_stage(struct round *round, struct round_job *job, struct range range);
 /** Before encoding: what the rule adds to the snapshot. */
 void round_edge_prepare(struct round *round, const struct round_job *job);
 
@@ -232,8 +232,12 @@ MUST_USE enum rc round_own(struct round *round, uint32_t chunk, const struct blo
 void round_meet_prepare(struct round *round, struct round_job *job);
 /** Does what this job decodes become a difference at once? */
 bool round_meets(const struct round *round, enum data_kind kind);
-/** DECODE of such a chunk: decoded, checked, met. */
-void round_meet(struct round *round, struct round_job *job, struct range range);
+/** `difference` of a chunk becomes scale * (in - own). Returns |in - own|^2, not finite if `in` is
+ *  not. */
+double round_apart(struct round *round, struct range range, float scale, const float *in,
+                   const float *own);
+/** It is checked, and may count: `apart` is what round_apart() returned. */
+MUST_USE enum rc round_meet(struct round *round, uint32_t chunk, float scale, double apart);
 /** `mean` is what was agreed for a chunk of our own part: the rule hears of it. */
 MUST_USE enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean);
 /** The values of a chunk that came, decoded into scratch or, float32, where they lie: then it shows

@@ -143,7 +143,7 @@ static void run_encode(struct round *round, struct round_job *job)
     if (job->replaced != round->forgotten) begin_anew(round, job);
     robust_note_gradient(round->robust, job->gradient);
     job->near = robust_near(round->robust);
-    if (round->ops->is_group) robust_begin(round->robust, job->steps, job->is_last);
+    if (round->ops->has_mean) robust_begin(round->robust, job->steps, job->is_last);
     round_meet_begin(round);
     round_edge_prepare(round, job);
     if (round->ops->has_mirrors) {
@@ -169,24 +169,24 @@ static void run_encode(struct round *round, struct round_job *job)
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
-/* ---- 8: decoded into scratch, checked, absorbed ---- */
+/* ---- 8: decoded, checked, and taken in or kept apart ---- */
 
-/* Refused when it is absurdly far from ours. A pair and an edge weigh the plane as a whole, by a
- * radius both ends agree on. */
-static enum rc check_distance(struct round *round, struct round_job *job, struct range range,
-                              const float *in, float *weight)
+/* Refused when it is absurdly far from ours. `distance`: from `own`, if it is known. */
+static enum rc judge(struct round *round, struct round_job *job, struct range range,
+                     const float *own, const float *in, const float *distance, float *weight)
 {
     const struct robust_chunk chunk = {.from = job->chunk.from,
                                        .chunk = job->chunk.chunk,
-                                       .own = round_centre(round, range, round->own + range.first),
+                                       .own = round_centre(round, range, own),
                                        .in = in,
                                        .count = range.count,
                                        .is_centred = round->centre != NULL,
                                        .is_mean = job->chunk.kind == DATA_MEAN,
-                                       .may_clip = round->ops->is_group ||
-                                                   round->options.strategy->rule->is_push};
+                                       .may_clip = round->ops->clips_chunks};
     struct robust_verdict verdict;
-    enum rc rc = robust_check(round->robust, &chunk, &verdict);
+    enum rc rc = distance != NULL && chunk.own == own
+                     ? robust_judge(round->robust, &chunk, *distance, &verdict)
+                     : robust_check(round->robust, &chunk, &verdict);
 
     if (!isfinite(verdict.distance) && !floats_are_finite(in, range.count)) return RC_NONFINITE;
     job->was_clipped = verdict.weight < 1;
@@ -195,59 +195,63 @@ static enum rc check_distance(struct round *round, struct round_job *job, struct
     return rc;
 }
 
-/* In groups it is the weight that shrinks. A share counts with all of its weight, whatever is left
- * of its way. */
 static enum rc absorb(struct round *round, struct round_job *job, struct range range,
                       const float *in, float weight)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
-    if (rule->is_push && weight < 1) {
+    if (rule->keeps_weight && weight < 1) {
         robust_draw_near(round->own + range.first, in, range.count, weight, round->scratch);
         return rule->absorb(round->rule, range, job->weight, round->scratch);
     }
     return weight > 0 ? rule->absorb(round->rule, range, weight * job->weight, in) : RC_OK;
 }
 
-static void decode_apart(struct round *round, struct round_job *job, struct range range)
+static enum rc take_in(struct round *round, struct round_job *job, struct range range,
+                       const float *in, float weight)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
-    float *in = round->scratch, weight = 1;
 
-    if (round->ops->has_mirrors) {
+    if (job->chunk.kind == DATA_MEAN) return rule->agree(round->rule, range, in);
+    if (!job->is_staged) return absorb(round, job, range, in, weight);
+    return rule->stage(round->rule, job->slot, range, in, &job->distance);
+}
+
+static void decode(struct round *round, struct round_job *job, struct range range)
+{
+    bool meets = round_meets(round, job->chunk.kind);
+    float *in = round->scratch, weight = 1, distance = 0;
+    const float *own;
+    double apart = 0;
+
+    job->rc = round_own(round, job->chunk.chunk, job->told, &own);
+    if (job->rc == RC_OK && round->ops->has_mirrors) {
         round_mirror_decode(round, job, range);
-    } else if (round->ops->is_group) {
+    } else if (job->rc == RC_OK) {
         job->rc = round_values_of(round, job, range, &in);
-    } else {
-        job->rc = round->codec->decode(job->body, job->body_count, in, range.count);
     }
-    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, in, &weight);
+    if (job->rc != RC_OK) return;
+    if (meets) {
+        apart = round_apart(round, range, job->scale, in, own);
+        distance = (float)sqrt(apart);
+    }
+    job->rc = isfinite(apart) ? judge(round, job, range, own, in, meets ? &distance : NULL, &weight)
+                              : RC_NONFINITE;
     if (job->rc != RC_OK) return;
     audit_heard(round->options.audit, job->chunk.kind, range, in);
-    if (job->chunk.kind == DATA_MEAN) {
-        job->rc = rule->agree(round->rule, range, in);
-    } else if (round->ops->is_graph) {
-        round_edge_stage(round, job, range);
-    } else {
-        job->rc = absorb(round, job, range, in, weight);
-    }
+    job->rc = meets ? round_meet(round, job->chunk.chunk, job->scale, apart)
+                    : take_in(round, job, range, in, weight);
 }
 
 static void run_decode(struct round *round, struct round_job *job)
 {
-    struct range range = round_chunk_range(round, job->chunk.chunk);
-
     /* Only of means that others passed on is it asked whether they are what their owner said. */
     if (job->wants_hash) job->hash = hash_wide_of(job->body, job->body_count);
-    if (round_meets(round, job->chunk.kind)) {
-        round_meet(round, job, range);
-    } else {
-        decode_apart(round, job, range);
-    }
+    decode(round, job, round_chunk_range(round, job->chunk.chunk));
     if (job->rc != RC_OK) return;
     if (job->chunk.kind == DATA_MEAN) {
         crash_point(CRASH_GROUP_MEAN_AGREED);
-    } else if (!round->ops->is_graph) {
+    } else if (!job->is_staged) {
         crash_point(CRASH_ROUND_CHUNK_ABSORBED);
     }
 }
@@ -332,10 +336,10 @@ static void run_settle(struct round *round, struct round_job *job)
     }
     job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
     round_centre_move(round, job->bitmap, job->to);
-    if (round->ops->is_group || round->ops == &exchange_pair) {
+    if (round->ops->has_mean || round->ops->is_of_two) {
         audit_settled(
             round->options.audit,
-            &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
+            &(struct audit_round){.key = round->ops->has_mean ? NULL : &job->key,
                                   .number = job->number,
                                   .bitmap = job->bitmap,
                                   .scale = job->doubt != NULL ? job->doubt->weight : job->scale,

@@ -12,7 +12,7 @@
 
 enum { COST_NS_PER_KILOVALUE = 1000 };
 /* What one event makes an exchange say, until it has said what counts; more is asked for then. */
-enum { COMMANDS = 32, GRAPH_COMMANDS = 4 * GROUP_MEMBERS_MAX };
+enum { COMMANDS = 32, COMMANDS_EACH = 4 };
 
 uint64_t round_now(const struct round *round)
 {
@@ -110,7 +110,7 @@ static bool allocate_promised(struct round *round)
         round->doubts[i].bitmap = mem_alloc(bytes);
         if (round->doubts[i].bitmap == NULL) return false;
     }
-    return commands_reserve(&round->commands, round->ops->is_graph ? GRAPH_COMMANDS : COMMANDS);
+    return commands_reserve(&round->commands, COMMANDS + COMMANDS_EACH * round->ops->promises_max);
 }
 
 static bool round_allocate(struct round *round)
@@ -127,7 +127,7 @@ static bool round_allocate(struct round *round)
         .seed = round->options.seed,
         .alpha = &round->alpha,
         .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
-        .mirrors = round->ops->has_mirrors,
+        .mirror = round->ops->has_mirrors ? &round->mirror_before : NULL,
         .clips = strategy->clips,
         .near = &round->near,
         .schedule = strategy->schedule,
@@ -184,6 +184,7 @@ struct round *round_create(const struct round_options *options)
     round->ops = options->strategy->exchange;
     round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
     round->ramp = ROUND_RAMP;
+    round->partners = 1;
     round->alpha = ROUND_ALPHA;
     round->likely_scale = 1;
     TAILQ_INIT(&round->jobs);
@@ -303,13 +304,12 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
     enum rc rc;
 
     if (!round_may_begin(round)) return RC_BUSY;
-    if (round->ops->is_graph) round->neighbours = members->count;
+    round->partners = members->count;
     was_active = exchange_is_active(round->exchange);
     rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
     if (rc == RC_OK) {
         if (!was_active) round->begun_ns = round_now(round);
-        if (!round->ops->is_group && !round->ops->is_graph)
-            failures_partner(&round->failures, members->ids[0]);
+        if (round->ops->promises_max == 1) failures_partner(&round->failures, members->ids[0]);
     }
     round_obey(round);
     return rc;
@@ -382,7 +382,7 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 
 void round_set_ramp(struct round *round, uint32_t rounds)
 {
-    if (round->ops != &exchange_pair || round->options.strategy->rule->is_paired) return;
+    if (!round->ops->is_of_two || round->options.strategy->rule->is_paired) return;
     round->ramp = rounds;
     round->alpha = ROUND_ALPHA * (float)(rounds + 1) / (float)(ROUND_RAMP + 1);
 }
@@ -444,7 +444,7 @@ bool round_is_active(const struct round *round)
 
 bool round_is_forming(const struct round *round)
 {
-    if (!round->ops->is_group || round->phase == PHASE_RUNNING) return false;
+    if (!round->ops->has_mean || round->phase == PHASE_RUNNING) return false;
     return round->ops->state(round->exchange) == EXCHANGE_RUNS;
 }
 

@@ -18,27 +18,23 @@
 #include <math.h>
 #include <stdalign.h>
 
-static bool is_pair(const struct round *round)
-{
-    return round->ops == &exchange_pair;
-}
-
 static bool may_meet(const struct round *round)
 {
-    return round->options.strategy->rule->meet != NULL && (round->ops->is_group || is_pair(round));
+    return round->options.strategy->rule->meet != NULL &&
+           (round->ops->has_mean || round->ops->is_of_two);
 }
 
 bool round_keeps_own(const struct round *round)
 {
     if (round->ops->has_mirrors) return true;
-    return !(may_meet(round) && is_pair(round)) || round->codec->is_lossless ||
+    return !(may_meet(round) && round->ops->is_of_two) || round->codec->is_lossless ||
            round->options.audit != NULL;
 }
 
 bool round_meets(const struct round *round, enum data_kind kind)
 {
     if (!may_meet(round)) return false;
-    return is_pair(round) ? kind == DATA_OFFER : kind == DATA_MEAN && !round->copies_agreed;
+    return round->ops->is_of_two ? kind == DATA_OFFER : kind == DATA_MEAN && !round->copies_agreed;
 }
 
 enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, const float **own)
@@ -95,45 +91,21 @@ static double squared_of_parameters(const struct round *round, struct range rang
     return norm_squared(round->difference + range.first, parameters - range.first);
 }
 
-/* The difference of the chunk is there and may count. `squared`: of it. */
-static enum rc meet(struct round *round, uint32_t chunk, float scale, double squared)
+double round_apart(struct round *round, struct range range, float scale, const float *in,
+                   const float *own)
+{
+    return robust_apart(in, own, range.count, scale, round->difference + range.first,
+                        stream_is_worth_it(round->options.values));
+}
+
+enum rc round_meet(struct round *round, uint32_t chunk, float scale, double apart)
 {
     struct range range = round_chunk_range(round, chunk);
+    double squared = (double)scale * (double)scale * apart;
     enum rc rc = round->options.strategy->rule->meet(round->rule, range, scale, round->difference);
 
     if (rc == RC_OK) round->squares[chunk] = squared_of_parameters(round, range, squared);
     return rc;
-}
-
-void round_meet(struct round *round, struct round_job *job, struct range range)
-{
-    uint32_t at = job->chunk.chunk;
-    struct robust_chunk chunk = {.from = job->chunk.from,
-                                 .chunk = at,
-                                 .count = range.count,
-                                 .is_centred = round->centre != NULL,
-                                 .is_mean = job->chunk.kind == DATA_MEAN,
-                                 .may_clip = round->ops->is_group};
-    struct robust_verdict verdict = {.distance = 0};
-    const float *own;
-    float *in = NULL;
-    double squared;
-
-    job->rc = round_own(round, at, job->told, &own);
-    if (job->rc == RC_OK) job->rc = round_values_of(round, job, range, &in);
-    if (job->rc != RC_OK) return;
-    squared = robust_apart(in, own, range.count, job->scale, round->difference + range.first,
-                           stream_is_worth_it(round->options.values));
-    chunk.in = in;
-    chunk.own = round_centre(round, range, own);
-    job->rc = !isfinite(squared) ? RC_NONFINITE
-              : chunk.own == own
-                  ? robust_judge(round->robust, &chunk, (float)sqrt(squared), &verdict)
-                  : robust_check(round->robust, &chunk, &verdict);
-    job->distance = verdict.distance * verdict.distance;
-    if (job->rc != RC_OK) return;
-    audit_heard(round->options.audit, job->chunk.kind, range, in);
-    job->rc = meet(round, at, job->scale, (double)job->scale * (double)job->scale * squared);
 }
 
 enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean)
@@ -141,12 +113,9 @@ enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean
     struct range range = round_chunk_range(round, chunk);
     const float *own;
     enum rc rc = round_own(round, chunk, NULL, &own);
-    double squared;
 
     if (rc != RC_OK) return rc;
-    squared = robust_apart(mean, own, range.count, 1, round->difference + range.first,
-                           stream_is_worth_it(round->options.values));
-    return meet(round, chunk, 1, squared);
+    return round_meet(round, chunk, 1, round_apart(round, range, 1, mean, own));
 }
 
 void round_meet_begin(struct round *round)
@@ -159,7 +128,7 @@ void round_meet_begin(struct round *round)
 double round_meet_squared(const struct round *round, const uint8_t *bitmap, float scale,
                           const float *difference)
 {
-    double factor = (double)(is_pair(round) ? scale / round->likely_scale : 1), squared = 0;
+    double factor = (double)(scale / round->likely_scale), squared = 0;
 
     /* Where nothing meets rules may move chunks that nothing came for: what a codec had lost. */
     if (!may_meet(round)) return norm_squared(difference, round->options.parameters);

@@ -9,25 +9,25 @@
 
 #include "base/mem.h"
 
-static uint32_t jobs_wanted(const struct round *round)
+static uint32_t promises_of(const struct round *round)
 {
-    return round->ops->is_graph ? round->neighbours + 1 : 2; /* settle; edges, or a share to keep */
+    uint32_t most = round->ops->promises_max;
+
+    return round->partners < most ? round->partners : most;
 }
 
 static uint32_t planes_wanted(const struct round *round)
 {
-    uint32_t most = PROMISE_DOUBTS_MAX;
+    uint32_t promises = promises_of(round), most = PROMISE_DOUBTS_MAX;
 
-    if (round->ops->is_group) return 0;
-    if (!round->ops->is_graph) return 1;
-    return round->neighbours < most ? round->neighbours : most;
+    return promises < most ? promises : most;
 }
 
 MUST_USE bool round_reserve(struct round *round)
 {
     struct round_reserve *reserve = &round->reserve;
 
-    while (reserve->jobs_count < jobs_wanted(round)) {
+    while (reserve->jobs_count < promises_of(round) + 1) {
         struct round_job *job = mem_alloc(sizeof *job);
 
         if (job == NULL) return false;

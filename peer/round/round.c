@@ -128,7 +128,7 @@ static bool offer_snapshot(struct round *round)
 
 static bool wants_agreed(const struct round *round)
 {
-    if (!round->wants_agreed || !round->ops->is_group) return false;
+    if (!round->wants_agreed || !round->ops->has_mean) return false;
     return round->agreed == NULL || round->agreed_round < round->agreed_until;
 }
 
@@ -162,9 +162,7 @@ static void encode_done(struct round *round, struct round_job *job)
         round_meet_prepare(round, held);
         round_job_submit(round, held);
     }
-    if (round->ops->has_mirrors) {
-        round->ops->mirror_own(round->exchange, job->before, job->hash);
-    }
+    round->mirror_before = job->before;
     round->ops->on_job_done(round->exchange, JOB_SNAPSHOT, 0, RC_OK, job->hash, round_now(round),
                             &round->commands);
 }
@@ -241,6 +239,7 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     job->scale = use.likely_scale;
     job->wants_hash = use.wants_hash;
     job->is_passed_on = use.is_passed_on;
+    job->is_staged = use.is_staged;
     job->slot = use.slot;
     job->mirror = use.mirror;
     if (round->phase == PHASE_RUNNING) {
@@ -404,7 +403,7 @@ static const enum crash_point over_points[] = {[OVER_COMMITTED] = CRASH_ROUND_CO
 static bool moves_nothing(const struct round *round, const struct command_over *over)
 {
     return over->scale == 0 && (over->sent == 0 || round->codec->is_lossless) &&
-           round->options.strategy->rule->is_push;
+           round->options.strategy->rule->keeps_weight; /* else it may be clipped to nothing */
 }
 
 static void round_over(struct round *round, const struct command_over *over)
@@ -422,9 +421,10 @@ static void round_over(struct round *round, const struct command_over *over)
     failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
-    if (had_stream && round->ops->is_graph) { /* but all neighbours that count have it */
+    if (had_stream && (over->result == OVER_ABORTED || over->drops_queued)) {
         links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
         links_drop_bulk(round->options.links, DATA_FULL, round->stream);
+        links_drop_bulk(round->options.links, DATA_MEAN, round->stream);
     }
     if (over->result == OVER_COMMITTED) round->stats.last_members = over->members;
     if (over->result == OVER_COMMITTED && had_snapshot) {
@@ -436,11 +436,6 @@ static void round_over(struct round *round, const struct command_over *over)
         }
     }
     if (over->result == OVER_ABORTED) {
-        if (had_stream) {
-            links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
-            links_drop_bulk(round->options.links, DATA_FULL, round->stream);
-            links_drop_bulk(round->options.links, DATA_MEAN, round->stream);
-        }
         log_debug(round->options.log, "round aborted: %s",
                   over->reason == NULL ? "no reason given" : over->reason);
     }

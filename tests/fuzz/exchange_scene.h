@@ -427,6 +427,7 @@ static inline void scene_end(struct scene *s)
 static inline void scene_run(const struct exchange_ops *ops, const uint8_t *bytes, size_t count)
 {
     struct scene *s = mem_alloc(sizeof *s);
+    static const struct digest none;
     struct digest lineage = {{1}};
     enum schedule schedule = SCHEDULE_AUTO; /* of a group; the last byte says which */
     uint8_t *saved;
@@ -441,7 +442,7 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
     commands_init(&s->out);
     for (uint32_t i = 0; i < ENDS; i++) {
         struct exchange_options options = {.chunks = SCENE_CHUNKS,
-                                           .mirrors = ops->has_mirrors,
+                                           .mirror = ops->has_mirrors ? &none : NULL,
                                            .has_memory = ops->is_graph && count % 2 == 1,
                                            .clips = count % 3 == 1,
                                            .codec = "f32",

@@ -72,14 +72,6 @@ static inline void puppet_restart(struct exchange *exchange)
     the_puppet(exchange)->restarts++;
 }
 
-static inline void puppet_mirror_own(struct exchange *exchange, struct digest before,
-                                     struct digest after)
-{
-    (void)exchange;
-    (void)before;
-    (void)after;
-}
-
 static inline void puppet_on_job_done(struct exchange *exchange, enum exchange_job job,
                                       uint32_t first, enum rc rc, struct digest hash,
                                       uint64_t now_ns, struct commands *out)
@@ -99,6 +91,7 @@ static inline enum exchange_state puppet_state(const struct exchange *exchange)
 }
 
 static const struct exchange_ops puppet_ops = {.name = "puppet",
+                                               .promises_max = 1,
                                                .create = puppet_create,
                                                .destroy = puppet_destroy,
                                                .tick = puppet_tick,
@@ -109,17 +102,19 @@ static const struct exchange_ops puppet_ops = {.name = "puppet",
 static const struct exchange_ops graph_ops = {.name = "graph puppet",
                                               .is_graph = true,
                                               .has_mirrors = true,
+                                              .promises_max = GROUP_MEMBERS_MAX,
                                               .create = puppet_create,
                                               .destroy = puppet_destroy,
                                               .tick = puppet_tick,
                                               .cancel = puppet_cancel,
                                               .restart = puppet_restart,
-                                              .mirror_own = puppet_mirror_own,
                                               .on_job_done = puppet_on_job_done,
                                               .state = puppet_state};
 
 static const struct exchange_ops group_ops = {.name = "group puppet",
                                               .is_group = true,
+                                              .has_mean = true,
+                                              .clips_chunks = true,
                                               .create = puppet_create,
                                               .destroy = puppet_destroy,
                                               .tick = puppet_tick,

@@ -74,7 +74,7 @@ static void what_was_promised_needs_no_more_memory(void **state)
     round_destroy(stage.round);
 
     stage_set_up(&stage, &graph, &graph_ops); /* an edge counts, another is in doubt */
-    stage.round->neighbours = 2;
+    stage.round->partners = 2;
     stage_snapshot(&stage);
     assert_int_equal(stage.strategy.rule->stage(stage.round->rule, 0, (struct range){0, VALUES},
                                                 theirs, &distance),
