@@ -47,7 +47,7 @@ struct neighbour {
 };
 
 /* node/door/door.c */
-/** The env's events come in here from now on, and others may dial. With a reason. */
+/** The env's events come in here from now on, and others may dial. RC_IO, RC_NOMEM: not. */
 MUST_USE enum rc door_listen(struct node *node, struct fault *why);
 /** After the lane, which knows what the model is: links, and whom to trust. */
 MUST_USE enum rc door_create(struct node *node);

@@ -1,7 +1,7 @@
 /*
- * The node: puts the pure machines (membership, exchange behind round, joiner, donor) and the env
- * together. Every event ends in node_continue(), the one place that sends what machines want sent,
- * dials whom they want dialled, gives the training lane its next job and sets the alarm.
+ * The node: makes its parts (internal.h) and says in which order they act. Every event ends in
+ * node_continue(), the one place that sends what machines want sent, has dialled whom they want
+ * dialled, gives the training lane its next job and sets the alarm.
  */
 #include "peer/node/internal.h"
 
@@ -36,9 +36,7 @@ void node_fail(struct node *node, enum rc rc, const char *text)
 
 void node_stop(struct node *node, int signal)
 {
-    if (node->state == NODE_LEAVING) {
-        lane_skip_last(node, true);
-    }
+    if (node->state == NODE_LEAVING) lane_skip_last(node, true);
     if (node->state < NODE_LEAVING) node->result.signal = signal;
     node_leave(node, GOAWAY_LEAVING);
     node_continue(node);
