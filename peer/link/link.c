@@ -372,17 +372,18 @@ void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char 
 
 /* ---- the rest ---- */
 
-bool links_is_open(const struct links *links, struct peer_id peer)
-{
-    return link_find_peer(links, peer) != NULL;
-}
-
-bool links_boot(const struct links *links, struct peer_id peer, struct boot_id *boot)
+bool links_peer(const struct links *links, struct peer_id peer, struct link_view *view)
 {
     const struct link *link = link_find_peer(links, peer);
 
+    if (view == NULL) return link != NULL;
+    *view = (struct link_view){0};
     if (link == NULL) return false;
-    *boot = link->remote.boot;
+    view->boot = link->remote.boot;
+    view->bulk_queued = link_queued(link);
+    view->bytes_sent = link->bytes_sent;
+    view->bytes_received = link->bytes_received;
+    (void)rate_meter_read(&link->meter, link_now(links), &view->rate, &view->is_rate_least);
     return true;
 }
 
@@ -526,22 +527,6 @@ void links_counts(const struct links *links, struct links_counts *counts)
 uint32_t links_jobs(const struct links *links)
 {
     return links->jobs_count;
-}
-
-void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,
-                      uint64_t *received)
-{
-    const struct link *link = link_find_peer(links, peer);
-
-    *sent = link == NULL ? 0 : link->bytes_sent;
-    *received = link == NULL ? 0 : link->bytes_received;
-}
-
-bool links_peer_rate(const struct links *links, struct peer_id peer, uint64_t *rate, bool *is_least)
-{
-    const struct link *link = link_find_peer(links, peer);
-
-    return link != NULL && rate_meter_read(&link->meter, link_now(links), rate, is_least);
 }
 
 bool links_rate(const struct links *links, uint64_t *rate, bool *is_least)

@@ -98,6 +98,14 @@ struct links_counts {
     struct gate_counts gate; /* what strangers cost, and their replays */
 };
 
+struct link_view {
+    struct boot_id boot;
+    size_t bulk_queued; /* DATA records not yet with the env */
+    uint64_t bytes_sent, bytes_received;
+    uint64_t rate;      /* what it was seen to carry this way, in bytes a second; 0: nothing seen */
+    bool is_rate_least; /* at least that, for it never took long enough to tell */
+};
+
 /** NULL: no memory. Copies `options` and `events`. */
 struct links *links_create(const struct links_options *options, const struct links_events *events);
 void links_destroy(struct links *links);
@@ -113,9 +121,8 @@ MUST_USE enum rc links_dial(struct links *links, const char *address);
 /** Dial `address` only to show `peer` the nonce of its DIALBACK_REQ; on_probe_ended follows. */
 MUST_USE enum rc links_probe(struct links *links, const char *address, struct peer_id peer,
                              uint64_t nonce);
-bool links_is_open(const struct links *links, struct peer_id peer);
-/** The boot id of an open link; false if there is none. */
-bool links_boot(const struct links *links, struct peer_id peer, struct boot_id *boot);
+/** The open link to `peer`; false, and zeros, if there is none. `view`: NULL is fine. */
+bool links_peer(const struct links *links, struct peer_id peer, struct link_view *view);
 /** One inner record (header and body). RC_CLOSED without an open link; RC_LIMIT closes it later. */
 enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *inner);
 enum rc links_send(struct links *links, struct peer_id to, const struct message *message);
@@ -123,8 +130,6 @@ enum rc links_send(struct links *links, struct peer_id to, const struct message 
  *  before, and DATA of one kind in order. */
 enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inner_header *header,
                         struct blob *body);
-/** DATA records queued for `to` and not yet with the env. */
-size_t links_bulk_queued(const struct links *links, struct peer_id to);
 /** Are fewer records, and bytes in them, waiting for it that belong to neither averaging nor a
  * model download? */
 bool links_relay_has_room(const struct links *links, struct peer_id to, size_t records_max,
@@ -147,14 +152,8 @@ void links_counts(const struct links *links, struct links_counts *counts);
 struct blob *links_data_keep(const struct links *links);
 /** Records being sealed or opened: an env may stop only at 0. */
 uint32_t links_jobs(const struct links *links);
-/** What the open link to `peer` was seen to carry this way, in bytes a second. `is_least`: at
- *  least that, for it never took long enough to tell. False: nothing was seen. */
-bool links_peer_rate(const struct links *links, struct peer_id peer, uint64_t *rate,
-                     bool *is_least);
-/** The same of all links together: what this peer's own line was seen to take in. */
+/** As `rate` of a link, of all together: what this peer's own line was seen to take in. False:
+ *  nothing was seen. */
 bool links_rate(const struct links *links, uint64_t *rate, bool *is_least);
-/** Bytes of the open link to `peer`, both ways. */
-void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,
-                      uint64_t *received);
 
 #endif

@@ -225,13 +225,6 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
     return RC_OK;
 }
 
-size_t links_bulk_queued(const struct links *links, struct peer_id to)
-{
-    const struct link *link = link_find_peer(links, to);
-
-    return link == NULL ? 0 : link_queued(link);
-}
-
 bool links_relay_has_room(const struct links *links, struct peer_id to, size_t records_max,
                           size_t bytes_max)
 {

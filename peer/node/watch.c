@@ -127,18 +127,18 @@ static struct json *member_json(const struct node *node, const struct member_vie
     uint64_t rate = rounds_line_rate(node, view->id);
     struct json *json = json_object_create();
     char id[PEER_ID_TEXT];
-    uint64_t sent, received;
+    struct link_view link;
     struct trust_view trusted;
 
     (void)trust_view(node->trust, view->id, node_now(node), &trusted); /* a clean sheet: 0 */
     peer_id_format(view->id, id);
-    links_peer_bytes(node->links, view->id, &sent, &received);
+    (void)links_peer(node->links, view->id, &link);
     json_set_text(json, "id", id);
     json_set_text(json, "address", view->address);
     json_set_text(json, "state", state_names[view->state]);
     json_set_real(json, "rtt_ms", view->rtt_ns == 0 ? (double)NAN : (double)view->rtt_ns / 1e6);
-    json_set_count(json, "bytes_sent", sent);
-    json_set_count(json, "bytes_received", received);
+    json_set_count(json, "bytes_sent", link.bytes_sent);
+    json_set_count(json, "bytes_received", link.bytes_received);
     json_set_real(json, "rate", or_nan(rate > 0, (double)rate));
     json_set_real(json, "odds", rounds_odds(node, view->id));
     json_set_text(json, "nat", nat_class_name(view->nat));

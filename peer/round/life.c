@@ -510,11 +510,11 @@ void round_set_number(struct round *round, uint64_t number)
 
 void round_on_message(struct round *round, struct peer_id from, const struct message *message)
 {
-    struct boot_id boot;
+    struct link_view link;
     enum rc rc;
 
-    if (!links_boot(round->options.links, from, &boot)) return;
-    rc = round->ops->on_message(round->exchange, from, boot, message, round_now(round),
+    if (!links_peer(round->options.links, from, &link)) return;
+    rc = round->ops->on_message(round->exchange, from, link.boot, message, round_now(round),
                                 &round->commands);
     if (rc != RC_OK) {
         log_debug(round->options.log, "%s refused: %s", message_type_name(message->type),

@@ -263,13 +263,15 @@ static void side_start(struct side *side)
 static void side_fill(struct side *side)
 {
     struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_OFFER};
+    struct link_view link;
     struct blob *body;
 
-    if (links_bulk_queued(side->links, side->peer) > 8) return;
+    (void)links_peer(side->links, side->peer, &link);
+    if (link.bulk_queued > 8) return;
     body = blob_create(BODY);
     CHECK(body != NULL);
     memset(body->bytes, 7, BODY);
-    while (links_bulk_queued(side->links, side->peer) < 16 &&
+    while (links_peer(side->links, side->peer, &link) && link.bulk_queued < 16 &&
            links_send_bulk(side->links, side->peer, &header, body) == RC_OK) {
     }
     blob_unref(body);

@@ -261,11 +261,12 @@ void models_donate(struct node *node, struct peer_id to)
     struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
     struct upload upload = upload_now(node);
     uint64_t now_ns = node_now(node);
+    struct link_view link;
     const uint8_t *bytes;
     size_t count;
 
     donor_set_pace(node->models->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
-    while (links_bulk_queued(node->links, to) < upload.queue_max &&
+    while (links_peer(node->links, to, &link) && link.bulk_queued < upload.queue_max &&
            donor_next_bucket(node->models->donor, to, now_ns, &header.stream, &header.arg, &bytes,
                              &count)) {
         struct blob *body = blob_copy(bytes, count);

@@ -115,13 +115,16 @@ static uint64_t samples_to_tell(const struct node *node)
 enum rc pace_begin_with(struct node *node, struct round_members members)
 {
     struct boot_id boots[GROUP_MEMBERS_MAX];
+    struct link_view link;
     enum rc rc;
 
     for (uint32_t i = 0; i < members.count; i++) {
         if (peer_id_is_equal(members.ids[i], node->self)) {
             boots[i] = node->options.boot;
-        } else if (!links_boot(node->links, members.ids[i], &boots[i])) {
+        } else if (!links_peer(node->links, members.ids[i], &link)) {
             return RC_NOT_FOUND;
+        } else {
+            boots[i] = link.boot;
         }
     }
     members.boots = boots;

@@ -9,10 +9,9 @@
 
 uint64_t rounds_line_rate(const struct node *node, struct peer_id peer)
 {
-    bool is_least;
-    uint64_t rate;
+    struct link_view link;
 
-    return links_peer_rate(node->links, peer, &rate, &is_least) && !is_least ? rate : 0;
+    return links_peer(node->links, peer, &link) && !link.is_rate_least ? link.rate : 0;
 }
 
 double rounds_odds(const struct node *node, struct peer_id peer)
@@ -46,6 +45,7 @@ const uint8_t *rounds_preference(struct node *node, const struct peer_id *ids, s
     uint8_t rarities[PREFERENCE_LINES_MAX];
     size_t others = 0;
     bool are_unlike, is_least;
+    struct link_view link;
     uint64_t rate;
 
     CHECK(count <= PREFERENCE_LINES_MAX);
@@ -61,8 +61,9 @@ const uint8_t *rounds_preference(struct node *node, const struct peer_id *ids, s
 
         rarity[i] = 0;
         if (neighbour == NULL) continue; /* this peer */
-        *line = (struct preference_line){.step = neighbour->line_step};
-        (void)links_peer_rate(node->links, ids[i], &line->rate, &line->is_least);
+        (void)links_peer(node->links, ids[i], &link);
+        *line = (struct preference_line){
+            .rate = link.rate, .is_least = link.is_rate_least, .step = neighbour->line_step};
         neighbours[others++] = neighbour;
     }
     if (others == 0) return NULL;

@@ -78,7 +78,7 @@ static inline void note_open(void *context, struct peer_id peer, const struct he
     struct side *side = told(context);
 
     assert_non_null(strchr(address, ':'));
-    assert_true(links_is_open(side->links, peer));
+    assert_true(links_peer(side->links, peer, NULL));
     side->opened++;
     side->peer = peer;
     side->remote = *hello;
@@ -130,19 +130,28 @@ static inline void note_heard(void *context, struct peer_id peer)
     told(context)->heard++;
 }
 
+/* DATA of `links` for `peer` that is not with the env yet. */
+static inline size_t bulk_queued(const struct links *links, struct peer_id peer)
+{
+    struct link_view link;
+
+    (void)links_peer(links, peer, &link);
+    return link.bulk_queued;
+}
+
 static inline void note_drained(void *context, struct peer_id peer)
 {
     struct side *side = told(context);
 
     side->drained++;
-    side->queued_at_drain = links_bulk_queued(side->links, peer);
+    side->queued_at_drain = bulk_queued(side->links, peer);
 }
 
 static inline void note_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
 {
     struct side *side = told(context);
 
-    assert_false(links_is_open(side->links, peer));
+    assert_false(links_peer(side->links, peer, NULL));
     side->closed++;
     side->rc = rc;
     snprintf(side->why, sizeof side->why, "%s", why);
@@ -374,7 +383,7 @@ static inline struct link_world *world_of_two(uint64_t bytes_per_s)
 
     side_dial(a, b);
     world_run(world, NS_PER_S);
-    assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+    assert_true(links_peer(a->links, b->id, NULL) && links_peer(b->links, a->id, NULL));
     return world;
 }
 

@@ -6,16 +6,16 @@ static void two_peers_open_a_link_and_talk(void **state)
 {
     struct link_world *world = world_of_two(0);
     struct side *a = &world->sides[0], *b = &world->sides[1];
-    struct boot_id boot;
-    uint64_t sent, received;
+    struct link_view link;
 
     (void)state;
     assert_true(a->is_dialled && !b->is_dialled);
     assert_int_equal(a->opened + b->opened, 2);
     assert_true(peer_id_is_equal(a->peer, b->id) && peer_id_is_equal(b->peer, a->id));
     assert_string_equal(a->remote.spec, "mlp");
-    assert_true(links_boot(a->links, b->id, &boot) && boot_id_is_equal(boot, b->hello.boot));
-    assert_false(links_boot(a->links, a->id, &boot));
+    assert_true(links_peer(a->links, b->id, &link));
+    assert_true(boot_id_is_equal(link.boot, b->hello.boot));
+    assert_false(links_peer(a->links, a->id, NULL));
     assert_int_equal(side_send(a, b, 5), RC_OK);
     assert_int_equal(side_send(b, a, 6), RC_OK);
     assert_int_equal(side_send(a, a, 7), RC_CLOSED);
@@ -24,8 +24,8 @@ static void two_peers_open_a_link_and_talk(void **state)
     assert_int_equal(b->records[0].number, 5);
     assert_int_equal(a->records[0].number, 6);
     assert_true(b->heard == 1 && a->heard == 1);
-    links_peer_bytes(a->links, b->id, &sent, &received);
-    assert_true(sent > 0 && received > 0);
+    assert_true(links_peer(a->links, b->id, &link) && link.bytes_sent > 0);
+    assert_true(link.bytes_received > 0);
     assert_true(links_next_ns(a->links) > sim_now_ns(world->sim) + LINK_REKEY_NS / 2);
     world_destroy(world);
 }
@@ -304,7 +304,7 @@ static void simultaneous_dials_keep_one_link(void **state)
         side_dial(b, a);
         world_run(world, NS_PER_S);
         check_seed(seed, a->links->count == 1 && b->links->count == 1);
-        check_seed(seed, links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+        check_seed(seed, links_peer(a->links, b->id, NULL) && links_peer(b->links, a->id, NULL));
         check_seed(seed, TAILQ_FIRST(&a->links->all)->is_dialled == (small == a));
         check_seed(seed, TAILQ_FIRST(&b->links->all)->is_dialled == (small == b));
         check_seed(seed, (a->failed == 0 || a->rc == RC_REPLAY));
@@ -341,7 +341,7 @@ static void a_duplicate_identity_is_refused(void **state)
         struct side *a = &world->sides[0], *b = &world->sides[1];
         struct side *copy = another_start_of(world, b, i < 2 ? 1 : 9);
         struct side *dialler = is_dialled ? a : copy;
-        struct boot_id boot;
+        struct link_view link;
 
         side_dial(dialler, is_dialled ? copy : a);
         world_run(world, NS_PER_S);
@@ -349,7 +349,8 @@ static void a_duplicate_identity_is_refused(void **state)
         assert_int_equal(dialler->rc, RC_REFUSED);
         assert_non_null(strstr(dialler->why, "same identity"));
         assert_true(a->closed == 0 && a->opened == 1 && a->links->count == 1);
-        assert_true(links_boot(a->links, b->id, &boot) && boot_id_is_equal(boot, b->hello.boot));
+        assert_true(links_peer(a->links, b->id, &link));
+        assert_true(boot_id_is_equal(link.boot, b->hello.boot));
         assert_int_equal(copy->links->count, 0);
         assert_int_equal(side_send(a, b, 1), RC_OK);
         world_run(world, NS_PER_S);
@@ -366,7 +367,7 @@ static void a_restarted_peer_replaces_its_former_life(void **state)
         struct link_world *world = world_of_two(0);
         struct side *a = &world->sides[0], *b = &world->sides[1];
         struct side *again = another_start_of(world, b, 2);
-        struct boot_id boot;
+        struct link_view link;
 
         b->is_deaf = true; /* its machine lost power, nobody has noticed */
         side_dial(is_dialled ? a : again, is_dialled ? again : a);
@@ -375,8 +376,8 @@ static void a_restarted_peer_replaces_its_former_life(void **state)
         world_run(world, LINK_DUEL_NS);
         assert_true(a->closed == 1 && a->opened == 2 && a->failed == 0 && again->opened == 1);
         assert_non_null(strstr(a->why, "started again"));
-        assert_true(links_boot(a->links, b->id, &boot));
-        assert_true(boot_id_is_equal(boot, again->hello.boot));
+        assert_true(links_peer(a->links, b->id, &link));
+        assert_true(boot_id_is_equal(link.boot, again->hello.boot));
         assert_true(a->links->count == 1 && b->links->count == 0 && b->closed == 1);
         world_destroy(world);
     }
@@ -392,7 +393,7 @@ static void a_second_dial_of_one_side_replaces_the_first(void **state)
     side_dial(a, b);
     world_run(world, NS_PER_S);
     assert_true(a->links->count == 1 && b->links->count == 1);
-    assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+    assert_true(links_peer(a->links, b->id, NULL) && links_peer(b->links, a->id, NULL));
     assert_int_equal(side_send(b, a, 1), RC_OK);
     world_run(world, NS_PER_S);
     assert_int_equal(a->records_count, 1);
@@ -483,7 +484,7 @@ static void many_silent_strangers_keep_nobody_out(void **state)
     assert_non_null(link_find(b->links, first + STRANGERS));
     side_dial(a, b);
     world_run(world, NS_PER_S);
-    assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+    assert_true(links_peer(a->links, b->id, NULL) && links_peer(b->links, a->id, NULL));
     world_run(world, 2 * NS_PER_S);
     assert_int_equal(b->links->count, 1);
     links_counts(b->links, &counts);
@@ -616,12 +617,12 @@ static void no_memory_is_a_refused_link_not_a_crash(void **state)
         if (links_dial(a->links, b->address) == RC_OK) world_run(world, 7 * NS_PER_S);
         mem_fail_after(UINT64_MAX);
         world_run(world, NS_PER_S);
-        assert_int_equal(links_is_open(a->links, b->id), links_is_open(b->links, a->id));
-        if (!links_is_open(a->links, b->id)) {
+        assert_int_equal(links_peer(a->links, b->id, NULL), links_peer(b->links, a->id, NULL));
+        if (!links_peer(a->links, b->id, NULL)) {
             side_dial(a, b);
             world_run(world, NS_PER_S);
         }
-        assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+        assert_true(links_peer(a->links, b->id, NULL) && links_peer(b->links, a->id, NULL));
         assert_true(a->links->count == 1 && b->links->count == 1);
         world_destroy(world);
     }

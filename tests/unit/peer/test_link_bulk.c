@@ -24,6 +24,7 @@ static void data_has_a_connection_of_its_own(void **state)
         struct side *a = &world->sides[0], *b = &world->sides[1];
         struct side *from = is_dialler ? a : b, *to = is_dialler ? b : a;
         uint64_t control = link_of(from)->number, sent, received;
+        struct link_view link;
 
         assert_int_equal(side_send_bulk(from, to, DATA_OFFER, 1, 1, BODY), RC_OK);
         assert_int_equal(side_send_bulk(from, to, DATA_OFFER, 1, 2, SMALL), RC_OK);
@@ -37,8 +38,8 @@ static void data_has_a_connection_of_its_own(void **state)
         assert_false(TAILQ_FIRST(&b->links->bulks)->is_dialled);
         from->env->ops->link_bytes(from->env, control, &sent, &received);
         assert_true(sent < BODY && received < BODY);
-        links_peer_bytes(from->links, to->id, &sent, &received);
-        assert_true(sent > BODY && received > BODY);
+        assert_true(links_peer(from->links, to->id, &link));
+        assert_true(link.bytes_sent > BODY && link.bytes_received > BODY);
         assert_true(from->drained == 1);
         world_destroy(world);
     }
@@ -93,7 +94,7 @@ static void an_idle_bulk_connection_is_closed(void **state)
         assert_true(a->links->bulks_count == 1 && b->links->bulks_count == 1);
         world_run(world, 3 * NS_PER_S);
         assert_true(a->links->bulks_count == 0 && b->links->bulks_count == 0);
-        assert_true(links_is_open(a->links, b->id) && a->closed == 0 && b->closed == 0);
+        assert_true(links_peer(a->links, b->id, NULL) && a->closed == 0 && b->closed == 0);
         assert_int_equal(a->records_count, i + 1);
     }
     world_destroy(world);

@@ -76,10 +76,10 @@ static void an_idle_observer_goes(void **state)
     ask(world, &world->sides[3], 1);
     world_run(world, 30 * NS_PER_S);
     assert_int_equal(peer->closed, ALL);
-    assert_true(links_is_open(peer->links, world->sides[3].id));
+    assert_true(links_peer(peer->links, world->sides[3].id, NULL));
     world_run(world, 40 * NS_PER_S);
     assert_int_equal(peer->closed, ALL + 1);
-    assert_true(links_is_open(peer->links, neighbour->id));
+    assert_true(links_peer(peer->links, neighbour->id, NULL));
     world_destroy(world);
 }
 
@@ -154,7 +154,7 @@ static void nobody_keeps_other_observers_out(void **state)
     assert_int_equal(peer->closed, 0);
     assert_true(is_let_in(peer, "203.0.113.10:2000", false));
     assert_int_equal(peer->closed, 1);
-    assert_true(links_is_open(peer->links, world->sides[1].id)); /* not at the owner's cost */
+    assert_true(links_peer(peer->links, world->sides[1].id, NULL)); /* not at the owner's cost */
     world_destroy(world);
 
     world = world_observed(ALL);
@@ -239,7 +239,7 @@ static void an_observer_has_no_bulk_connections(void **state)
         assert_true(TAILQ_EMPTY(&observer->links->bulks) && TAILQ_EMPTY(&peer->links->bulks));
     }
     assert_int_equal(observer->records_count, 1);
-    assert_true(links_is_open(peer->links, observer->id));
+    assert_true(links_peer(peer->links, observer->id, NULL));
     world_destroy(world);
 }
 

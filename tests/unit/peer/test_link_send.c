@@ -14,7 +14,7 @@ static void bulk_waits_for_room_and_keeps_its_order(void **state)
     for (uint32_t i = 0; i < 200; i++) {
         assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 3, i, BODY), RC_OK);
     }
-    assert_true(links_bulk_queued(a->links, b->id) > 100);
+    assert_true(bulk_queued(a->links, b->id) > 100);
     world_run(world, 10 * NS_PER_S);
     assert_int_equal(b->records_count, 200);
     for (uint32_t i = 0; i < 200; i++) {
@@ -23,7 +23,7 @@ static void bulk_waits_for_room_and_keeps_its_order(void **state)
     }
     assert_int_equal(a->drained, 1);
     assert_int_equal(a->queued_at_drain, 0);
-    assert_int_equal(links_bulk_queued(a->links, b->id), 0);
+    assert_int_equal(bulk_queued(a->links, b->id), 0);
     world_destroy(world);
 }
 
@@ -38,7 +38,7 @@ static void the_last_frame_refused_is_told_when_it_goes(void **state)
     while (sent < 40) {
         assert_int_equal(side_send_bulk(a, b, DATA_STATE, 1, sent++, BODY), RC_OK);
     }
-    while (links_bulk_queued(a->links, b->id) > 0 || TAILQ_FIRST(&a->links->bulks)->jobs > 0) {
+    while (bulk_queued(a->links, b->id) > 0 || TAILQ_FIRST(&a->links->bulks)->jobs > 0) {
         world_run(world, TICK_NS);
     }
     assert_true(TAILQ_FIRST(&a->links->bulks)->sealed.count > 0);
@@ -112,7 +112,7 @@ static void dropping_all_that_waits_is_told_as_drained(void **state)
         assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 8, i, BODY), RC_OK);
     }
     links_drop_bulk(a->links, DATA_OFFER, 8);
-    assert_int_equal(links_bulk_queued(a->links, b->id), 0);
+    assert_int_equal(bulk_queued(a->links, b->id), 0);
     world_run(world, 15 * NS_PER_S);
     assert_int_equal(a->drained, 1);
     assert_true(b->records_count < 50);
@@ -230,7 +230,7 @@ static void short_of_memory_is_only_a_delay(void **state)
     mem_fail_after(0);
     assert_int_equal(links_send_bulk(a->links, b->id, &header, body), RC_OK);
     mem_fail_after(UINT64_MAX);
-    assert_int_equal(links_bulk_queued(a->links, b->id), 1);
+    assert_int_equal(bulk_queued(a->links, b->id), 1);
     assert_true(links_next_ns(a->links) != UINT64_MAX);
     world_run(world, NS_PER_S);
     assert_int_equal(b->records_count, 2);
@@ -275,7 +275,7 @@ static void a_frame_that_the_env_has_no_memory_for_is_sent_later(void **state)
             }
             world_run(world, 2 * NS_PER_S);
             assert_int_equal(refusals, 0);
-            assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+            assert_true(links_peer(a->links, b->id, NULL) && links_peer(b->links, a->id, NULL));
             assert_int_equal(b->records_count, is_control ? 8 : 4);
         }
         a->env->ops = world_ops;

@@ -25,7 +25,7 @@ static struct link_world *world_far(uint64_t seed, double loss, unsigned without
     sim_path_set(world->sim, world->sides[0].host, world->sides[1].host, &path);
     sim_path_set(world->sim, world->sides[1].host, world->sides[0].host, &path);
     side_dial(&world->sides[0], &world->sides[1]);
-    while (!links_is_open(world->sides[1].links, world->sides[0].id)) {
+    while (!links_peer(world->sides[1].links, world->sides[0].id, NULL)) {
         check_seed(seed, sim_now_ns(world->sim) < 60 * NS_PER_S);
         world_run(world, NS_PER_S);
     }
