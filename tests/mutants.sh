@@ -44,7 +44,7 @@ averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/
 averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ share/0/
 averaging/core/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
 averaging/core/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
-averaging/core/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? least\(left, .*/return (void)is_new, left;/
+averaging/core/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? deadline_least\(left, .*/return (void)is_new, left;/
 averaging/core/patience.c @ unit_averaging_edges_waits @ ...nor a neighbour @ s/debt->rest_until_ns = sum\(now_ns, debt->rest_ns\)/debt->rest_until_ns = 0/
 averaging/edge/wait.c @ unit_averaging_edges_waits @ who has neighbours wait is not charged @ s/if \(half_ns\(edges, edge\) == 0\) return;/return;/
 averaging/group/slack.c @ unit_averaging_group_slack @ who does not answer is not charged @ s/charge\(group, id, false, 1, forming_free_ns\(group\)\);/(void)id;/
@@ -52,12 +52,12 @@ averaging/group/slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(until_n
 averaging/group/slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/charge\(group, group->parties\[index\].*/(void)index, (void)is_seen, (void)times;/
 averaging/group/slack.c @ unit_averaging_group_slack @ who takes proposals back is asked again and again @ s/group->vain_of, group->is_taken_back, 1,/group->vain_of, false, 1,/
 averaging/group/slack.c @ sim_hostile_rounds @ a member has its credit with each owner anew @ s/group->parties_count \/ owners/1/
-averaging/core/patience.c @ unit_averaging_patience @ few waits do not count for all @ s/ \* most\(wait->times, 1\);/;/
-averaging/group/wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return least\(SLOW_LINE_TIMES \* took_ns, line_ns\(group\)\);/return 0 * took_ns * line_ns(group);/
+averaging/core/patience.c @ unit_averaging_patience @ few waits do not count for all @ s/ \* deadline_most\(wait->times, 1\);/;/
+averaging/group/wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return deadline_least\(SLOW_LINE_TIMES \* took_ns, line_ns\(group\)\);/return 0 * took_ns * line_ns(group);/
 averaging/group/wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/^        group->half_ns = group->now_ns;//
 averaging/group/wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/free_ns\(group, gathered_ns\(group\), group->usual_ns\)\)/0 * gathered_ns(group))/
 averaging/group/wait.c @ unit_averaging_group_waits @ one owner has others left out @ s/if \(\(uint32_t\)__builtin_popcountll\(missing\) > .*/(void)few;/
-averaging/group/wait.c @ unit_averaging_group_waits @ one member teaches patience of any length @ s/usually = least\(usually, PACES .*//
+averaging/group/wait.c @ unit_averaging_group_waits @ one member teaches patience of any length @ s/usually = deadline_least\(usually, PACES .*//
 averaging/core/transfer.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/push/push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/core/transfer.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//

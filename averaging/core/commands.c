@@ -92,9 +92,14 @@ bool round_key_is_equal(const struct round_key *a, const struct round_key *b)
            boot_id_is_equal(a->boot, b->boot);
 }
 
+enum standing exchange_standing(const struct exchange_options *options, struct peer_id id)
+{
+    return options->standing == NULL ? STANDING_PROVEN : options->standing(options->context, id);
+}
+
 bool exchange_is_proven(const struct exchange_options *options, struct peer_id id)
 {
-    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
+    return exchange_standing(options, id) == STANDING_PROVEN;
 }
 
 uint64_t exchange_stream(const struct round_key *key)
@@ -114,51 +119,9 @@ uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, u
     return options->credit == NULL ? wanted : options->credit(options->context, out, wanted);
 }
 
-uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_id peer,
-                           uint32_t trips, uint64_t most_ns)
-{
-    uint64_t answer = options->answer_ns == NULL ? 0 : options->answer_ns(options->context, peer);
-
-    if (answer > most_ns) return most_ns;
-    return answer * trips < most_ns ? answer * trips : most_ns;
-}
-
 float exchange_radius(const struct exchange_options *options,
                       const struct robust_history *distances)
 {
     if (!options->clips) return FLT_MAX;
     return robust_radius(distances, options->near == NULL ? 0 : *options->near);
-}
-
-uint64_t exchange_answer_ns(const struct exchange_options *options, const struct peer_id *peers,
-                            uint32_t count)
-{
-    static const uint64_t most_ns = 3 * NS_PER_S;
-    uint64_t sorted[GROUP_MEMBERS_MAX];
-    uint32_t known = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t answer_ns = exchange_trips_ns(options, peers[i], 1, most_ns);
-        uint32_t at = known;
-
-        if (answer_ns == 0) continue;
-        for (; at > 0 && sorted[at - 1] > answer_ns; at--) { /* insertion sort */
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = answer_ns;
-        known++;
-    }
-    return known == 0 ? 0 : sorted[known / 2];
-}
-
-uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
-                               uint32_t chunks, uint64_t most_ns)
-{
-    enum { TIMES = 4 };
-    uint64_t rate = options->line == NULL ? 0 : options->line(options->context, peer);
-    double bytes = (double)chunks * options->chunk_bytes, wait_ns;
-
-    if (rate == 0) return 0;
-    wait_ns = TIMES * bytes * (double)NS_PER_S / (double)rate;
-    return wait_ns < (double)most_ns ? (uint64_t)wait_ns : most_ns;
 }

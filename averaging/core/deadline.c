@@ -10,18 +10,25 @@ void deadline_add(struct deadline *deadline, uint64_t took_ns)
     if (deadline->count < DEADLINE_SAMPLES) deadline->count++;
 }
 
+void deadline_sort(uint64_t *values, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        uint64_t value = values[i];
+        uint32_t at = i;
+
+        for (; at > 0 && values[at - 1] > value; at--) {
+            values[at] = values[at - 1];
+        }
+        values[at] = value;
+    }
+}
+
 static uint64_t quantile_of(const uint64_t *samples, uint32_t count, uint32_t index)
 {
     uint64_t sorted[DEADLINE_SAMPLES];
 
-    for (uint32_t i = 0; i < count; i++) { /* insertion sort */
-        uint32_t j = i;
-
-        for (; j > 0 && sorted[j - 1] > samples[i]; j--) {
-            sorted[j] = sorted[j - 1];
-        }
-        sorted[j] = samples[i];
-    }
+    memcpy(sorted, samples, count * sizeof *sorted);
+    deadline_sort(sorted, count);
     return sorted[index];
 }
 
@@ -68,4 +75,14 @@ uint64_t deadline_window(const struct deadline *deadline, uint32_t spread, uint6
 uint64_t deadline_after(uint64_t now_ns, uint64_t wait_ns)
 {
     return now_ns > UINT64_MAX - wait_ns ? UINT64_MAX : now_ns + wait_ns;
+}
+
+uint64_t deadline_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t deadline_most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }

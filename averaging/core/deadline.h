@@ -29,5 +29,9 @@ uint64_t deadline_window(const struct deadline *deadline, uint32_t spread, uint6
                          uint64_t floor_ns, uint64_t cap_ns);
 /** `now_ns` + `wait_ns`, UINT64_MAX where that overflows. */
 uint64_t deadline_after(uint64_t now_ns, uint64_t wait_ns);
+uint64_t deadline_least(uint64_t a, uint64_t b);
+uint64_t deadline_most(uint64_t a, uint64_t b);
+/** Of few values: by insertion. */
+void deadline_sort(uint64_t *values, uint32_t count);
 
 #endif

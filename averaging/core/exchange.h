@@ -140,10 +140,9 @@ enum standing {
 struct exchange_options {
     struct peer_id self;
     struct boot_id boot;
-    struct digest run_id, schema;
-    uint32_t chunks; /* of the plane, CHUNK_VALUES float32 each, the last one shorter */
-    char codec[32];  /* how values travel and what is made of them: who differs is refused */
-    uint64_t seed;
+    struct digest schema;
+    uint32_t chunks;    /* of the plane, CHUNK_VALUES float32 each, the last one shorter */
+    char codec[32];     /* how values travel and what is made of them: who differs is refused */
     const float *alpha; /* pair: the most weight that a partner gets, in (0, 0.5], as it is just
                            now. NULL: 0.5 */
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
@@ -186,7 +185,8 @@ struct exchange_options {
  * rounds that nobody's key names, edges: of who sends, in which life, and the round. */
 uint64_t exchange_stream(const struct round_key *key);
 
-/** As options->standing says; everyone without one. */
+/** As options->standing says; everyone is PROVEN without one. */
+enum standing exchange_standing(const struct exchange_options *options, struct peer_id id);
 bool exchange_is_proven(const struct exchange_options *options, struct peer_id id);
 
 /** As options->credit says; all of them without one. */
@@ -211,6 +211,12 @@ uint64_t exchange_answer_ns(const struct exchange_options *options, const struct
  * `most_ns`, for how soon it answers is up to it. 0: nothing is known. */
 uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_id peer,
                            uint32_t trips, uint64_t most_ns);
+
+/** How long to wait for all of a plane of `peer`, with `trips` answers of it on the way; `usual`:
+ * how long rounds took. */
+struct deadline;
+uint64_t exchange_plane_wait_ns(const struct exchange_options *options,
+                                const struct deadline *usual, struct peer_id peer, uint32_t trips);
 
 /* Who could take part in the round that begins. */
 struct round_members {

@@ -1,6 +1,8 @@
 /* A ledger of time by peer. Pure. */
 #include "averaging/core/patience.h"
 
+#include "averaging/core/deadline.h"
+
 #include "base/bytes.h"
 
 static const uint64_t slack_usual_ns = 4 * NS_PER_S; /* or LONG_SHARE of a long pace, up to */
@@ -19,16 +21,6 @@ enum {
     REST_SHARE = 4  /* of the credit is there afterwards */
 };
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static uint64_t sum(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -37,16 +29,17 @@ static uint64_t sum(uint64_t a, uint64_t b)
 uint64_t patience_slack_ns(uint64_t pace_ns, uint64_t least_ns)
 {
     uint64_t slack =
-        pace_ns < slack_usual_ns ? least(PACES * pace_ns, slack_usual_ns) : slack_usual_ns;
+        pace_ns < slack_usual_ns ? deadline_least(PACES * pace_ns, slack_usual_ns) : slack_usual_ns;
 
-    return least(most(most(slack, least_ns), pace_ns / LONG_SHARE), slack_most_ns);
+    return deadline_least(deadline_most(deadline_most(slack, least_ns), pace_ns / LONG_SHARE),
+                          slack_most_ns);
 }
 
 uint64_t patience_free_ns(uint64_t since_ns, uint64_t half_ns, uint64_t usual_ns, uint64_t pace_ns)
 {
-    uint64_t took = most(half_ns > since_ns ? half_ns - since_ns : 0, usual_ns);
+    uint64_t took = deadline_most(half_ns > since_ns ? half_ns - since_ns : 0, usual_ns);
 
-    return sum(sum(since_ns, took), most(took, pace_ns / FREE_SHARE));
+    return sum(sum(since_ns, took), deadline_most(took, pace_ns / FREE_SHARE));
 }
 
 static const struct patience_debt *debt_seen(const struct patience *patience, struct peer_id peer)
@@ -66,7 +59,7 @@ static uint64_t debt_ns(const struct patience_debt *debt, uint64_t now_ns)
     uint64_t share = debt->is_common ? BACK_NEW_SHARE : BACK_SHARE;
     uint64_t back = now_ns > debt->since_ns ? (now_ns - debt->since_ns) / share : 0;
 
-    return debt->ns - least(debt->ns, back);
+    return debt->ns - deadline_least(debt->ns, back);
 }
 
 /* With the table full the smallest debt gives way, and rests last. */
@@ -93,7 +86,7 @@ static struct patience_debt *debt_of(struct patience *patience, struct peer_id p
 
 static uint64_t left_of(const struct patience_debt *debt, uint64_t credit_ns, uint64_t now_ns)
 {
-    return credit_ns - least(credit_ns, debt_ns(debt, now_ns));
+    return credit_ns - deadline_least(credit_ns, debt_ns(debt, now_ns));
 }
 
 bool patience_rests(const struct patience *patience, struct peer_id peer, uint64_t now_ns)
@@ -112,17 +105,18 @@ uint64_t patience_left_ns(const struct patience *patience, struct peer_id peer, 
     uint64_t left = left_of(debt_seen(patience, peer), slack_ns, now_ns);
 
     if (patience_rests(patience, peer, now_ns)) return 0;
-    return is_new ? least(left, left_of(&patience->of_new, NEW_CREDITS * slack_ns, now_ns)) : left;
+    return is_new ? deadline_least(left, left_of(&patience->of_new, NEW_CREDITS * slack_ns, now_ns))
+                  : left;
 }
 
 static void owe(struct patience_debt *debt, const struct patience_wait *wait, uint64_t credit_ns,
                 uint64_t now_ns)
 {
-    uint64_t since_ns = most(wait->free_ns, debt->until_ns), late_ns;
+    uint64_t since_ns = deadline_most(wait->free_ns, debt->until_ns), late_ns;
 
     if (now_ns <= since_ns) return;
-    late_ns = least(now_ns - since_ns, credit_ns) * most(wait->times, 1);
-    debt->ns = least(sum(debt_ns(debt, now_ns), late_ns), credit_ns);
+    late_ns = deadline_least(now_ns - since_ns, credit_ns) * deadline_most(wait->times, 1);
+    debt->ns = deadline_least(sum(debt_ns(debt, now_ns), late_ns), credit_ns);
     debt->is_spent = debt->ns >= credit_ns - credit_ns / SPENT_SHARE;
     debt->since_ns = debt->until_ns = now_ns;
 }
@@ -131,8 +125,8 @@ static void rest(struct patience_debt *debt, bool has_come, uint64_t credit_ns, 
 {
     bool is_again = now_ns < sum(debt->rest_until_ns, REST_AGAIN * debt->rest_ns);
 
-    debt->rest_ns = is_again ? least(2 * debt->rest_ns, REST_MOST * credit_ns) : 0;
-    debt->rest_ns = most(REST_FIRST * credit_ns, debt->rest_ns);
+    debt->rest_ns = is_again ? deadline_least(2 * debt->rest_ns, REST_MOST * credit_ns) : 0;
+    debt->rest_ns = deadline_most(REST_FIRST * credit_ns, debt->rest_ns);
     debt->rest_until_ns = sum(now_ns, debt->rest_ns);
     debt->is_barred = has_come;
     debt->is_spent = false;

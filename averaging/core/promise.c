@@ -64,6 +64,20 @@ enum outcome_state promise_state(const struct promises *promises, struct peer_id
     return OUTCOME_ABORTED;
 }
 
+/* An abort is said of no round that is still to come: the word is kept by others, and would be true
+ * of it as well. */
+bool promise_outcome(const struct promises *promises, struct peer_id peer,
+                     const struct round_key *key, const struct round_key *undecided, uint64_t next,
+                     enum outcome_state *state)
+{
+    bool is_of_this_life = boot_id_is_equal(key->boot, promises->options->boot);
+
+    if (!peer_id_is_equal(key->initiator, promises->options->self)) return false;
+    if (is_of_this_life && key->counter >= next) return false;
+    *state = promise_state(promises, peer, key, undecided);
+    return *state != OUTCOME_UNKNOWN;
+}
+
 enum rc promise_on_req(const struct promises *promises, struct peer_id from,
                        const struct round_key *key, const struct round_key *undecided,
                        struct commands *out)

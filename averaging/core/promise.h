@@ -60,6 +60,11 @@ void promise_keep(struct promises *promises, struct peer_id peer, const struct r
  * NULL. */
 enum outcome_state promise_state(const struct promises *promises, struct peer_id peer,
                                  const struct round_key *key, const struct round_key *undecided);
+/** The same, said for good: of no round of this life from `next` on. False: nothing can be
+ * said. */
+bool promise_outcome(const struct promises *promises, struct peer_id peer,
+                     const struct round_key *key, const struct round_key *undecided, uint64_t next,
+                     enum outcome_state *state);
 /** OUTCOME_REQ came: OUTCOME goes back. RC_MISMATCH: we do not decide that. */
 MUST_USE enum rc promise_on_req(const struct promises *promises, struct peer_id from,
                                 const struct round_key *key, const struct round_key *undecided,

@@ -523,17 +523,13 @@ static void exchange_set_round(struct exchange *exchange, uint64_t round)
     if (round > edges->counts.next_round) edges->counts.next_round = round;
 }
 
-/* An abort is said of no round that is still to come: see pair.c. */
 static bool exchange_outcome(const struct exchange *exchange, const struct round_key *key,
                              struct peer_id participant, enum outcome_state *state)
 {
     const struct edges *edges = edges_seen(exchange);
-    bool is_of_this_life = boot_id_is_equal(key->boot, edges->options.boot);
 
-    if (!peer_id_is_equal(key->initiator, edges->options.self)) return false;
-    if (is_of_this_life && key->counter >= edges->counts.next_round) return false;
-    *state = promise_state(&edges->promises, participant, key, undecided(edges, participant));
-    return *state != OUTCOME_UNKNOWN;
+    return promise_outcome(&edges->promises, participant, key, undecided(edges, participant),
+                           edges->counts.next_round, state);
 }
 
 static enum rc exchange_told(struct exchange *exchange, const struct round_key *key,

@@ -271,7 +271,7 @@ static void become_ready(struct group *group, struct commands *out)
 /* Who proposes for ever and never starts would keep us from all other rounds. */
 static bool proposes_in_vain(struct group *group, struct peer_id proposer, struct commands *out)
 {
-    bool is_proven = group_standing(group, proposer) == STANDING_PROVEN;
+    bool is_proven = exchange_is_proven(&group->options, proposer);
 
     if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return false;
     commands_score(out, proposer, SCORE_LATE, "proposes again and again and starts nothing");
@@ -491,7 +491,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
                                 const struct message_form *start, struct commands *out)
 {
     bool is_idle = group->state == GROUP_IDLE;
-    bool is_proven = group_standing(group, from.id) == STANDING_PROVEN;
+    bool is_proven = exchange_is_proven(&group->options, from.id);
 
     if (start->round < (is_idle ? group->counts.next_round : group->round)) return RC_STALE;
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;

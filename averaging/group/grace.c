@@ -62,7 +62,7 @@ uint64_t group_join_wait_ns(const struct group *group, const struct message_form
 {
     uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS, grace = group_grace_ns(group);
     uint64_t most = GRACES_MAX * grace, slack = group_forming_slack_ns(group, group->proposer.id);
-    bool is_proven = group_standing(group, group->proposer.id) == STANDING_PROVEN;
+    bool is_proven = exchange_is_proven(&group->options, group->proposer.id);
 
     if (most < 2 * slack) most = 2 * slack; /* its paces may be longer than ours */
     if (group->options.is_patient && most < group->period_ns) most = group->period_ns; /* free */

@@ -133,13 +133,6 @@ int group_party_find(const struct group *group, struct peer_id id)
     return -1;
 }
 
-enum standing group_standing(const struct group *group, struct peer_id id)
-{
-    const struct exchange_options *options = &group->options;
-
-    return options->standing == NULL ? STANDING_PROVEN : options->standing(options->context, id);
-}
-
 static uint32_t parties_alive(const struct group *group)
 {
     uint32_t alive = 0;

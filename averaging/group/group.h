@@ -216,7 +216,6 @@ bool group_abort_fits(const struct group *group, const struct message_abort *abo
 void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
                 struct commands *out);
 int group_party_find(const struct group *group, struct peer_id id); /* -1: none */
-enum standing group_standing(const struct group *group, struct peer_id id);
 
 /* form.c: until START */
 void group_form_begin(struct group *group, struct commands *out);

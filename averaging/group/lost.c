@@ -83,6 +83,6 @@ void group_came_to_nothing(struct group *group, struct commands *out)
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (group->parties[i].is_cut && !peer_id_is_equal(group->parties[i].ref.id, id)) return;
     }
-    if (!conduct_vain(&group->conduct, id, group_standing(group, id) == STANDING_PROVEN)) return;
+    if (!conduct_vain(&group->conduct, id, exchange_is_proven(&group->options, id))) return;
     commands_score(out, id, SCORE_LATE, "proposes rounds that come to nothing");
 }

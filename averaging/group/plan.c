@@ -39,25 +39,12 @@ enum {
 
 /* ---- what was measured ---- */
 
-static void sort(uint64_t *values, uint32_t count)
-{
-    for (uint32_t i = 1; i < count; i++) {
-        uint64_t value = values[i];
-        uint32_t at = i;
-
-        for (; at > 0 && values[at - 1] > value; at--) {
-            values[at] = values[at - 1];
-        }
-        values[at] = value;
-    }
-}
-
 /* The lower of two in the middle of those above zero; 0: there is none. Sorts. */
 static uint64_t median_known(uint64_t *values, uint32_t count)
 {
     uint32_t zeros = 0;
 
-    sort(values, count);
+    deadline_sort(values, count);
     while (zeros < count && values[zeros] == 0) {
         zeros++;
     }
@@ -173,7 +160,8 @@ static enum schedule schedule_of(struct group *group, const struct message_form 
     if (!options->may_relay || options->schedule == SCHEDULE_DIRECT) return SCHEDULE_DIRECT;
     if (start->round < group->direct_until) return SCHEDULE_DIRECT;
     for (uint32_t i = 0; i < n; i++) {
-        if (group_standing(group, start->members[i].id) == STANDING_OUT) return SCHEDULE_DIRECT;
+        if (exchange_standing(&group->options, start->members[i].id) == STANDING_OUT)
+            return SCHEDULE_DIRECT;
         stated[i] = group_statement(start, i).rate;
     }
     if (options->schedule != SCHEDULE_AUTO) return options->schedule;

@@ -18,16 +18,11 @@ static const uint64_t slack_least_ns = 500 * NS_PER_MS;
 static const uint64_t beside_most_ns = 4 * NS_PER_S;
 enum { BESIDE_SHARE = 8 };
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* What a peer needs itself: from round to round it also waits, which would feed on itself. */
 uint64_t group_pace_ns(const struct group *group)
 {
     if (group->period_ns > 0) return group->period_ns;
-    return least(deadline_median(&group->paces, pace_unknown_ns), pace_unknown_ns);
+    return deadline_least(deadline_median(&group->paces, pace_unknown_ns), pace_unknown_ns);
 }
 
 uint64_t group_slack_ns(const struct group *group)
@@ -37,7 +32,7 @@ uint64_t group_slack_ns(const struct group *group)
 
 static bool is_new(const struct group *group, struct peer_id id)
 {
-    return group_standing(group, id) != STANDING_PROVEN;
+    return !exchange_is_proven(&group->options, id);
 }
 
 uint64_t group_slack_of(const struct group *group, struct peer_id id)
@@ -49,10 +44,10 @@ uint64_t group_slack_of(const struct group *group, struct peer_id id)
 /* Where training goes on all that is lost by waiting is that rounds begin later. */
 uint64_t group_forming_slack_ns(const struct group *group, struct peer_id id)
 {
-    uint64_t beside = least(group_pace_ns(group) / BESIDE_SHARE, beside_most_ns);
+    uint64_t beside = deadline_least(group_pace_ns(group) / BESIDE_SHARE, beside_most_ns);
     uint64_t slack = group_slack_of(group, id);
 
-    return group->options.is_patient ? least(slack, beside) : slack;
+    return group->options.is_patient ? deadline_least(slack, beside) : slack;
 }
 
 bool group_rests(const struct group *group, struct peer_id id)
@@ -62,7 +57,7 @@ bool group_rests(const struct group *group, struct peer_id id)
 
 bool group_leaves_out(const struct group *group, struct peer_id id)
 {
-    return group_standing(group, id) == STANDING_OUT ||
+    return exchange_standing(&group->options, id) == STANDING_OUT ||
            patience_bars(&group->patience, id, group->now_ns);
 }
 

@@ -29,16 +29,6 @@ static const uint64_t patience_cap_ns = 300 * NS_PER_S;
 static const uint64_t slow_line_ns = 800; /* a byte */
 enum { PATIENCES_MAX = 8, SLOW_LINE_TIMES = 8, SNAPSHOTS = 4, PACES = 4 };
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* ---- what earlier rounds have taught ---- */
 
 static uint64_t line_ns(const struct group *group)
@@ -54,11 +44,12 @@ void group_wait_begin(struct group *group)
     group->has_missed = false;
     deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
     steps = SNAPSHOTS * deadline_median(&group->snapshots, 0);
-    usually = least(usually, PACES * most(group_pace_ns(group), line_ns(group)));
-    usually = least(most(most(usually, steps), group_slack_ns(group)), patience_cap_ns);
-    group->patience_ns = most(usually, patience_floor_ns);
-    group->usual_ns = most(deadline_lower(&group->halves, 0), group->answer_ns);
-    group->back_ns = most(deadline_lower(&group->backs, 0), 2 * group->usual_ns);
+    usually = deadline_least(usually, PACES * deadline_most(group_pace_ns(group), line_ns(group)));
+    usually = deadline_least(deadline_most(deadline_most(usually, steps), group_slack_ns(group)),
+                             patience_cap_ns);
+    group->patience_ns = deadline_most(usually, patience_floor_ns);
+    group->usual_ns = deadline_most(deadline_lower(&group->halves, 0), group->answer_ns);
+    group->back_ns = deadline_most(deadline_lower(&group->backs, 0), 2 * group->usual_ns);
     group_slack_note(group);
 }
 
@@ -113,18 +104,18 @@ static uint64_t hard_limit_ns(const struct group *group)
 
 uint64_t group_slow_ns(const struct group *group, uint64_t took_ns)
 {
-    return least(SLOW_LINE_TIMES * took_ns, line_ns(group));
+    return deadline_least(SLOW_LINE_TIMES * took_ns, line_ns(group));
 }
 
 static uint64_t free_ns(const struct group *group, uint64_t since_ns, uint64_t took_ns)
 {
-    return most(patience_free_ns(since_ns, since_ns, took_ns, group_pace_ns(group)),
-                deadline_after(since_ns, took_ns + group_slow_ns(group, took_ns)));
+    return deadline_most(patience_free_ns(since_ns, since_ns, took_ns, group_pace_ns(group)),
+                         deadline_after(since_ns, took_ns + group_slow_ns(group, took_ns)));
 }
 
 static uint64_t took_ns(const struct group *group, uint64_t half_ns, uint64_t usual_ns)
 {
-    return half_ns == 0 ? usual_ns : most(half_ns - group->data_ns, usual_ns);
+    return half_ns == 0 ? usual_ns : deadline_most(half_ns - group->data_ns, usual_ns);
 }
 
 /* Until when a contribution costs nothing. */
@@ -148,7 +139,7 @@ static uint64_t gathered_ns(const struct group *group)
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (group_is_awaited(group, i)) return UINT64_MAX;
     }
-    return most(group->gathered_ns, group->data_ns);
+    return deadline_most(group->gathered_ns, group->data_ns);
 }
 
 /* Until when a part costs nothing. */
@@ -156,8 +147,8 @@ static uint64_t second_free_ns(const struct group *group)
 {
     uint64_t took = took_ns(group, group->back_half_ns, group->back_ns);
 
-    return most(free_ns(group, group->data_ns, took),
-                free_ns(group, gathered_ns(group), group->usual_ns));
+    return deadline_most(free_ns(group, group->data_ns, took),
+                         free_ns(group, gathered_ns(group), group->usual_ns));
 }
 
 /* Of one owner alone no half can be back: what it usually takes is all there is to go by. Where it
@@ -199,8 +190,8 @@ static uint64_t first_limit_ns(const struct group *group, const struct waits *wa
 {
     uint64_t slack_ns = first_slack_ns(group, group->parties[index].slack_ns);
 
-    return least(deadline_after(waits->first_ns, waits->has_first ? slack_ns : 0),
-                 hard_limit_ns(group));
+    return deadline_least(deadline_after(waits->first_ns, waits->has_first ? slack_ns : 0),
+                          hard_limit_ns(group));
 }
 
 /* When we stop waiting for a member's part. */
@@ -209,7 +200,7 @@ static uint64_t second_limit_ns(const struct group *group, const struct waits *w
 {
     uint64_t slack_ns = waits->has_second ? group->parties[index].slack_ns : 0;
 
-    return least(deadline_after(waits->second_ns, slack_ns), hard_limit_ns(group));
+    return deadline_least(deadline_after(waits->second_ns, slack_ns), hard_limit_ns(group));
 }
 
 /* ---- who was, until now ---- */
@@ -263,7 +254,8 @@ void group_wait_returned(struct group *group, uint64_t contributors)
  * shown who it is. */
 static uint64_t schedule_limit_ns(const struct group *group)
 {
-    return least(deadline_after(group->progress_ns, 2 * group->patience_ns), hard_limit_ns(group));
+    return deadline_least(deadline_after(group->progress_ns, 2 * group->patience_ns),
+                          hard_limit_ns(group));
 }
 
 static void schedule_tick(struct group *group, struct commands *out)
@@ -324,8 +316,9 @@ uint64_t group_data_next_ns(const struct group *group)
     if (group->plan.schedule != SCHEDULE_DIRECT) return schedule_limit_ns(group);
     waits = waits_now(group);
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (group_is_awaited(group, i)) next = least(next, first_limit_ns(group, &waits, i));
-        if (is_open(group, i)) next = least(next, second_limit_ns(group, &waits, i));
+        if (group_is_awaited(group, i))
+            next = deadline_least(next, first_limit_ns(group, &waits, i));
+        if (is_open(group, i)) next = deadline_least(next, second_limit_ns(group, &waits, i));
     }
     return next;
 }

@@ -285,18 +285,13 @@ static enum rc pair_told(struct exchange *exchange, const struct round_key *key,
     return on_decided(pair, initiator, key, state, out);
 }
 
-/* An abort is said of no round that is still to come: the word is kept by others, and would be true
- * of it as well. */
 static bool pair_outcome(const struct exchange *exchange, const struct round_key *key,
                          struct peer_id participant, enum outcome_state *state)
 {
     const struct pair *pair = pair_seen_of(exchange);
-    bool is_of_this_life = boot_id_is_equal(key->boot, pair->options.boot);
 
-    if (!peer_id_is_equal(key->initiator, pair->options.self)) return false;
-    if (is_of_this_life && key->counter > pair->counter) return false;
-    *state = promise_state(&pair->promises, participant, key, undecided(pair));
-    return *state != OUTCOME_UNKNOWN;
+    return promise_outcome(&pair->promises, participant, key, undecided(pair), pair->counter + 1,
+                           state);
 }
 
 /* ---- the contract ---- */

@@ -17,10 +17,7 @@ static const struct answer_waits answer_waits = {/* from OFFER to its answer */
                                                  5 * NS_PER_S, 2 * NS_PER_S, 400 * NS_PER_MS};
 static const struct answer_waits decision_waits = {/* from READY to COMMIT */
                                                    5 * NS_PER_S, 2 * NS_PER_S, 400 * NS_PER_MS};
-static const uint64_t deadline_floor_ns = 5 * NS_PER_S, deadline_new_ns = NS_PER_S;
 static const uint64_t deadline_cap_ns = 600 * NS_PER_S;
-static const uint64_t first_deadline_ns = 30 * NS_PER_S;
-static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
 
 enum {
     DEADLINE_SPREAD = 8,
@@ -32,21 +29,7 @@ enum {
 
 uint64_t pair_round_wait_ns(const struct pair *pair, struct peer_id partner)
 {
-    uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
-    uint64_t most = first < deadline_cap_ns ? first : deadline_cap_ns; /* a floor is not capped */
-    bool is_proven = exchange_is_proven(&pair->options, partner);
-    uint64_t floor = is_proven ? deadline_floor_ns : deadline_new_ns;
-    uint64_t twice = 2 * deadline_median(&pair->rounds, 0); /* the two ends take unlike times */
-    uint64_t line = exchange_line_wait_ns(&pair->options, partner, pair->options.chunks,
-                                          is_proven ? most : deadline_floor_ns);
-    uint64_t trips = exchange_trips_ns(&pair->options, partner, ROUND_TRIPS,
-                                       is_proven ? most : deadline_floor_ns);
-
-    if (pair->rounds.count < DEADLINE_FEW) floor = deadline_floor_ns;
-    if (floor < twice) floor = twice < deadline_cap_ns ? twice : deadline_cap_ns;
-    if (floor < line) floor = line;
-    if (floor < trips) floor = trips;
-    return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, floor, deadline_cap_ns);
+    return exchange_plane_wait_ns(&pair->options, &pair->rounds, partner, ROUND_TRIPS);
 }
 
 /* A silent initiator must not hold us for long. */

@@ -19,49 +19,30 @@
 
 static const uint64_t answer_first_ns = 5 * NS_PER_S; /* from SHARE to its answer */
 static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_PER_MS;
-static const uint64_t share_floor_ns = 5 * NS_PER_S, share_new_ns = NS_PER_S;
 static const uint64_t share_cap_ns = 600 * NS_PER_S;
-static const uint64_t share_first_ns = 30 * NS_PER_S;
 static const uint64_t put_off_most_ns = 3600 * NS_PER_S;
-static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
 
 enum { DEADLINE_SPREAD = 8, TIMES_MOST = 6, KEPT_FOR_ONE = 4, BROKEN_MOST = 8 };
-
-static bool is_proven(const struct push *push, struct peer_id id)
-{
-    const struct exchange_options *options = &push->options;
-
-    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
-}
 
 uint64_t push_answer_wait_ns(const struct push *push, struct peer_id peer)
 {
     if (push->answers.count < DEADLINE_FEW) return answer_first_ns;
     return deadline_window(&push->answers, DEADLINE_SPREAD, answer_first_ns,
-                           is_proven(push, peer) ? answer_floor_ns : answer_new_ns,
+                           exchange_is_proven(&push->options, peer) ? answer_floor_ns
+                                                                    : answer_new_ns,
                            answer_first_ns);
 }
 
 uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer)
 {
-    uint64_t first = share_first_ns + push->options.chunks * first_chunk_ns;
-    uint64_t most = first < share_cap_ns ? first : share_cap_ns; /* a floor is not capped */
-    bool is_known = is_proven(push, peer);
-    uint64_t floor = is_known ? share_floor_ns : share_new_ns;
-    uint64_t twice = 2 * deadline_median(&push->rounds, 0);
-    uint64_t line = exchange_line_wait_ns(&push->options, peer, push->options.chunks,
-                                          is_known ? most : share_floor_ns);
-
-    if (push->rounds.count < DEADLINE_FEW) floor = share_floor_ns;
-    if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
-    if (floor < line) floor = line;
-    return deadline_window(&push->rounds, DEADLINE_SPREAD, first, floor, share_cap_ns);
+    return exchange_plane_wait_ns(&push->options, &push->rounds, peer, 0);
 }
 
 /* From CREDIT to the first chunk: the sender may be in the middle of a step. */
 static uint64_t first_wait_ns(const struct push *push)
 {
-    uint64_t floor = is_proven(push, push->from.id) ? answer_floor_ns : answer_new_ns;
+    uint64_t floor =
+        exchange_is_proven(&push->options, push->from.id) ? answer_floor_ns : answer_new_ns;
     uint64_t twice = 2 * deadline_median(&push->firsts, 0);
     uint64_t line = exchange_line_wait_ns(&push->options, push->from.id, 1, answer_floor_ns);
 
@@ -114,7 +95,7 @@ static struct push_put_off *put_off_make(struct push *push, struct peer_id id)
 /* Of a share that is late. */
 static void learn_from_late(struct push *push, uint64_t held_ns)
 {
-    if (!is_proven(push, push->from.id)) return;
+    if (!exchange_is_proven(&push->options, push->from.id)) return;
     if (has_sent_nothing(push)) { /* it says nothing of how long shares take */
         deadline_add(&push->firsts, 2 * (push->now_ns - push->in_granted_ns));
     } else {
@@ -146,7 +127,7 @@ void push_kept_waiting(struct push *push)
     if (one->times < TIMES_MOST) one->times++;
     one->kept = 0;
     learn_from_late(push, held_ns);
-    if (!is_proven(push, push->from.id) && serves_proven(push)) return;
+    if (!exchange_is_proven(&push->options, push->from.id) && serves_proven(push)) return;
     if (++push->broken < BROKEN_MOST) return;
     push->broken = 0;
     push->rounds = push->firsts = (struct deadline){.count = 0};
@@ -158,7 +139,7 @@ void push_has_come(struct push *push)
     struct push_put_off *one;
 
     push->broken = 0;
-    if (is_proven(push, push->from.id)) push->proven_ns = push->now_ns;
+    if (exchange_is_proven(&push->options, push->from.id)) push->proven_ns = push->now_ns;
     deadline_add(&push->rounds, push->now_ns - push->in_begun_ns);
     deadline_add(&push->firsts, push->in_first_ns);
     if (found == NULL) return;

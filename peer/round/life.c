@@ -121,10 +121,8 @@ static bool round_allocate(struct round *round)
     struct exchange_options options = {
         .self = round->options.self,
         .boot = round->options.boot,
-        .run_id = round->options.run_id,
         .schema = round->options.schema,
         .chunks = round->chunks,
-        .seed = round->options.seed,
         .alpha = &round->alpha,
         .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
         .mirror = round->ops->has_mirrors ? &round->mirror_before : NULL,

@@ -441,7 +441,7 @@ static inline void pushes_start(struct pushes *p, uint32_t index, const uint8_t 
 {
     struct push_peer *peer = &p->peers[index];
     struct digest lineage = {{7}};
-    struct exchange_options options = {.self = peer->id, .chunks = PUSH_CHUNKS, .seed = p->seed};
+    struct exchange_options options = {.self = peer->id, .chunks = PUSH_CHUNKS};
 
     store_le64(peer->boot.bytes, ++peer->life);
     options.boot = peer->boot;

@@ -214,7 +214,6 @@ static inline void peer_start(struct rounds *r, uint32_t index, const uint8_t *s
     store_le64(p->boot.bytes, p->life);
     store_le64(p->boot.bytes + 8, index + 1);
     options.boot = p->boot;
-    options.seed = r->seed + index;
     snprintf(options.codec, sizeof options.codec, "%s", r->codec->name);
     p->exchange = r->ops->create(&options);
     p->rule = rule_mean.create(r->values, NULL);

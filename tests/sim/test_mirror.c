@@ -67,7 +67,7 @@ static uint32_t check_copies(struct cluster *cluster, uint64_t seed)
         round = cluster_node(cluster, of)->round;
         if (digest_is_equal(mirror->digest, round->mirror_digest)) {
             check_seed(seed, memcmp(plane, round->own, VALUES * sizeof(float)) == 0);
-        } else if (!digest_is_equal(mirror->digest, *edges_of(cluster, of)->options.mirror)) {
+        } else if (!digest_is_equal(mirror->digest, round->mirror_before)) {
             continue;
         }
         close |= UINT32_C(1) << i;
