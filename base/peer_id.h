@@ -17,14 +17,21 @@ struct boot_id {
     uint8_t bytes[BOOT_ID_BYTES]; /* random, new at every process start */
 };
 
+/* Ids are compared all the time, and nearly all differ in the first bytes: no call for these. */
 static inline bool peer_id_is_equal(struct peer_id a, struct peer_id b)
 {
-    return memcmp(a.bytes, b.bytes, PEER_ID_BYTES) == 0;
+    uint64_t left, right;
+
+    memcpy(&left, a.bytes, sizeof left);
+    memcpy(&right, b.bytes, sizeof right);
+    return left == right && memcmp(a.bytes, b.bytes, PEER_ID_BYTES) == 0;
 }
 
 static inline int peer_id_compare(struct peer_id a, struct peer_id b)
 {
-    return memcmp(a.bytes, b.bytes, PEER_ID_BYTES);
+    int first = (int)a.bytes[0] - b.bytes[0];
+
+    return first != 0 ? first : memcmp(a.bytes, b.bytes, PEER_ID_BYTES);
 }
 
 static inline bool boot_id_is_equal(struct boot_id a, struct boot_id b)

@@ -190,7 +190,7 @@ static bool next_address(struct member *member)
 
         if (address == NULL) continue;
         if (member->reached != NULL && strcmp(address, member->reached) == 0) continue;
-        member->address_next = i;
+        member->address_next = (uint8_t)i;
         return true;
     }
     member->address_next = 0;
@@ -375,7 +375,7 @@ static enum host_standing standing_at(struct membership *m, const struct member 
 /* When its address may be dialled; another of its addresses goes first if this one has to wait. */
 static uint64_t budget_ns(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    uint32_t first = member->address_next;
+    uint8_t first = member->address_next;
     uint64_t at_ns = now_ns, later_ns;
 
     if (standing_at(m, member, first, now_ns, &at_ns) != HOST_LATER) return 0;

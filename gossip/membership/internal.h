@@ -78,49 +78,52 @@ struct words {
     uint32_t transmits_left;
 };
 
+/* There is one for each member in the book of each peer, most of them never linked: what is looked
+ * at with every tick comes first, what is small last, so that it stays small. */
 struct member {
     struct peer_id id;
-    enum member_state state;
-    uint64_t since_ns; /* of the state */
+    enum member_state state : 8;
+    uint8_t source;                /* is_hearsay: who told of it */
+    uint8_t vain;                  /* hearsay: dials in vain, whatever it says since; to VAIN_MAX */
+    uint8_t address_next;          /* index of the next to dial: 0 `reached`, then the record's */
+    struct contact *contact;       /* NULL: no link */
+    TAILQ_ENTRY(member) in_linked; /* while it has a contact */
+    uint64_t since_ns;             /* of the state */
 
     /* What travels: the newest record, as its subject signed it. */
     struct signed_record *record; /* NULL: known by its link only, so far; see member_brief() */
-    uint32_t counted;             /* its part of the book's digest; 0: not part of it */
-    uint32_t transmits_left;
-    bool is_pending; /* in the pending list */
-    bool is_hearsay; /* never had a link; `source` told of it */
-    uint8_t source;
-    uint8_t vain;         /* hearsay: dials in vain, whatever it says since; up to VAIN_MAX */
-    bool is_met, is_vain; /* counted as such in the book */
+    struct words *words;          /* what is said against it; NULL: nothing */
 
     /* Where, besides the record's addresses. */
-    char *reached;         /* the address it was last reached at; NULL: none */
-    uint32_t address_next; /* index of the next to dial: 0 `reached`, then the record's */
-    uint64_t dial_ns;      /* UINT64_MAX: only when healing or the view picks it */
-    uint64_t avoid_ns;     /* pruned us: not dialled by choice before */
+    char *reached;     /* the address it was last reached at; NULL: none */
+    uint64_t dial_ns;  /* UINT64_MAX: only when healing or the view picks it */
+    uint64_t avoid_ns; /* pruned us: not dialled by choice before */
     uint64_t backoff_ns;
-    uint32_t failures; /* dials in vain since the last link or state change */
-    bool is_dialling;
-    bool is_chosen;   /* for the active view: dial it though the mesh is not full */
-    bool is_kept;     /* see membership_keep() */
-    uint64_t kept_ns; /* since when */
+    uint64_t kept_ns; /* since when it is_kept */
 
     /* Evidence. */
     uint64_t heard_ns;   /* last record of any link */
     uint64_t vouched_ns; /* when another last reached it for us */
     struct rtt rtt;
-    struct contact *contact;       /* NULL: no link */
-    bool is_direct;                /* SUSPECT: by our own failed probes, not on others' word */
-    bool was_reset;                /* SUSPECT: the other side ended the link */
-    uint32_t asked, denied;        /* SUSPECT: proxies asked, and those who said no */
-    uint64_t inquire_ns;           /* SUSPECT: next question to others */
-    uint64_t accused_ns;           /* when we last accused it */
-    uint64_t refuted_ns;           /* when it last rose above an accusation or was believed dead */
-    uint64_t told_ns;              /* when it was last told that it is accused */
-    uint64_t renewed_ns;           /* hearsay: newer records so far, as a time (token bucket) */
-    struct words *words;           /* NULL: none */
-    TAILQ_ENTRY(member) in_linked; /* while it has a contact */
+    uint64_t inquire_ns; /* SUSPECT: next question to others */
+    uint64_t accused_ns; /* when we last accused it */
+    uint64_t refuted_ns; /* when it last rose above an accusation or was believed dead */
+    uint64_t told_ns;    /* when it was last told that it is accused */
+    uint64_t renewed_ns; /* hearsay: newer records so far, as a time (token bucket) */
     TAILQ_ENTRY(member) in_suspects;
+    uint32_t asked, denied;  /* SUSPECT: proxies asked, and those who said no */
+    uint32_t counted;        /* its part of the book's digest; 0: not part of it */
+    uint32_t transmits_left; /* of its record */
+    uint32_t failures;       /* dials in vain since the last link or state change */
+
+    bool is_pending : 1;          /* in the pending list */
+    bool is_hearsay : 1;          /* never had a link; `source` told of it */
+    bool is_met : 1, is_vain : 1; /* counted as such in the book */
+    bool is_dialling : 1;
+    bool is_chosen : 1; /* for the active view: dial it though the mesh is not full */
+    bool is_kept : 1;   /* see membership_keep() */
+    bool is_direct : 1; /* SUSPECT: by our own failed probes, not on others' word */
+    bool was_reset : 1; /* SUSPECT: the other side ended the link */
 };
 
 TAILQ_HEAD(member_list, member);

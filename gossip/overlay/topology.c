@@ -2,10 +2,19 @@
  * With whom a peer mixes in a round. Everyone sorts the same members by a hash that changes with
  * the round, so all agree on the groups without a word: neighbours in that order form one group.
  * Over the rounds every pair meets, which is what makes small groups approach the mean of all
- * (random grouping as in Ryabinin et al. 2021, "Moshpit SGD", arXiv:2103.03239). With `grid` the
- * members, sorted by id, fill a grid, and each round takes the lines of one dimension, as in the
- * same paper: when all cells are taken, as many rounds as dimensions give everyone the exact mean.
- * Pure; any thread.
+ * (random grouping as in Ryabinin et al. 2021, "Moshpit SGD", arXiv:2103.03239).
+ *
+ * Who is linked with all others knows who is there, and the order is cut into equal runs. In a
+ * larger swarm somebody comes or goes all the time, some know it later than others, and one member
+ * more would shift the bounds of all groups after it. There a group is all whose hashes begin with
+ * the same bits, one more bit as long as that leaves enough on either side of it: a trie whose
+ * leaves split and join by themselves, as buckets do in Kademlia (Maymounkov and Mazieres 2002) or
+ * in extendible hashing. Who disagree about a member then disagree about its own group, and now
+ * and then about whether that is split.
+ *
+ * With `grid` the members, sorted by id, fill a grid, and each round takes the lines of one
+ * dimension, as in Moshpit SGD: when all cells are taken, as many rounds as dimensions give
+ * everyone the exact mean. Pure; any thread.
  */
 #include "gossip/overlay/topology.h"
 
@@ -15,7 +24,7 @@
 
 #include <stdio.h>
 
-enum { LINKS_VIEW = 32, DRAWS_MAX = TOPOLOGY_AHEAD_MAX / 2 };
+enum { LINKS_VIEW = 32, DRAWS_MAX = TOPOLOGY_AHEAD_MAX / 2, PREFIX_BITS = 64 };
 
 /* A member and its place in the order of this round. */
 struct seat {
@@ -195,7 +204,7 @@ static size_t groups_of(size_t members, size_t size)
 /* The run of seats [first, first + count) that `place` belongs to. `count` members make as many
  * groups as give the wanted size best; the remainder goes one each to the first groups. No group
  * has fewer than two members while there are two. */
-static void group_bounds(size_t members, size_t size, size_t place, size_t *first, size_t *count)
+static void run_bounds(size_t members, size_t size, size_t place, size_t *first, size_t *count)
 {
     size_t groups = groups_of(members, size);
     size_t base = members / groups, larger = members % groups;
@@ -209,7 +218,45 @@ static void group_bounds(size_t members, size_t size, size_t place, size_t *firs
     }
 }
 
-/* The largest group size that is asked for, such that a group and its one extra member fit. */
+/* Members whose keys first differ from ours in one bit, and how many of them come before us. */
+struct branch {
+    size_t count, below;
+};
+
+static size_t first_difference(const struct digest *a, const struct digest *b)
+{
+    for (size_t i = 0; i < PREFIX_BITS / 8; i++) {
+        unsigned apart = a->bytes[i] ^ b->bytes[i];
+
+        if (apart != 0) return 8 * i + (size_t)__builtin_clz(apart << 24);
+    }
+    return PREFIX_BITS - 1;
+}
+
+/* Likewise of a large swarm, at most `most` seats: all that share a prefix with us. It has one bit
+ * more as long as both halves keep two thirds of `size`, and so holds about `size` on average. What
+ * is too large all the same, as its halves are too unlike, is cut into runs. */
+static void prefix_bounds(const struct branch branches[PREFIX_BITS], size_t members, size_t size,
+                          size_t most, size_t place, size_t *first, size_t *count)
+{
+    size_t least = size < 3 ? 2 : (2 * size + 1) / 3, start = 0, inside = members;
+
+    for (size_t bit = 0; bit < PREFIX_BITS; bit++) {
+        size_t others = branches[bit].count;
+
+        if (others < least || inside - others < least) break;
+        inside -= others;
+        start += branches[bit].below;
+    }
+    CHECK(start <= place && place < start + inside);
+    *first = 0;
+    *count = inside;
+    if (inside > most) run_bounds(inside, size, place - start, first, count);
+    *first += start;
+}
+
+/* The largest group size that is asked for, such that a group and its one extra member fit; of a
+ * large swarm, one twice as large. */
 static size_t wanted_size(const struct topology *topology, size_t members, size_t max)
 {
     size_t cap = max < GROUP_MEMBERS_MAX ? max : GROUP_MEMBERS_MAX;
@@ -218,14 +265,17 @@ static size_t wanted_size(const struct topology *topology, size_t members, size_
                                                       : 2;
 
     if (members <= cap) return size;
-    CHECK(cap >= 3); /* a pair and one more when their number is odd */
+    CHECK(cap >= 4); /* a pair and one more when their number is odd, or twice that */
+    if (members > TOPOLOGY_RUNS) return size < cap / 2 ? size : cap / 2;
     return size < cap ? size : cap - 1;
 }
 
 size_t topology_groups(const struct topology *topology, size_t members_count)
 {
+    size_t size = wanted_size(topology, members_count, GROUP_MEMBERS_MAX);
+
     if (members_count == 0) return 0;
-    return groups_of(members_count, wanted_size(topology, members_count, GROUP_MEMBERS_MAX));
+    return members_count > TOPOLOGY_RUNS ? members_count / size : groups_of(members_count, size);
 }
 
 /* Insert into a sorted run of at most `max` seats that keeps the smallest (or the largest) ones. */
@@ -302,7 +352,9 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
 {
     struct seat own = {.key = seat_key(run_id, round, self), .id = self};
     struct seat below[GROUP_MEMBERS_MAX], above[GROUP_MEMBERS_MAX];
-    size_t place = 0, size, first, count, below_count = 0, above_count = 0;
+    struct branch branches[PREFIX_BITS] = {{0}};
+    size_t place = 0, size, most, first, count, below_count = 0, above_count = 0;
+    bool is_large = members_count > TOPOLOGY_RUNS;
 
     if (topology->kind == TOPOLOGY_GRID) {
         while (place < members_count && !peer_id_is_equal(members[place], self)) {
@@ -311,17 +363,25 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
         CHECK(place < members_count && max >= 2);
         return grid_group(topology, run_id, round, place, members, members_count, group, max);
     }
-    size = wanted_size(topology, members_count, max); /* a group has at most one more */
+    size = wanted_size(topology, members_count, max);
+    most = is_large ? 2 * size : size + 1;
     for (size_t i = 0; i < members_count; i++) {
         struct seat seat = {.key = seat_key(run_id, round, members[i]), .id = members[i]};
+        struct branch *branch = &branches[first_difference(&seat.key, &own.key)];
         int order = seat_compare(&seat, &own);
 
         place += order < 0;
-        if (order < 0) keep_nearest(below, &below_count, size, &seat, false);
-        if (order > 0) keep_nearest(above, &above_count, size, &seat, true);
+        branch->count += order != 0;
+        branch->below += order < 0;
+        if (order < 0) keep_nearest(below, &below_count, most, &seat, false);
+        if (order > 0) keep_nearest(above, &above_count, most, &seat, true);
     }
     CHECK(place < members_count); /* `self` is among the members */
-    group_bounds(members_count, size, place, &first, &count);
+    if (is_large) {
+        prefix_bounds(branches, members_count, size, most, place, &first, &count);
+    } else {
+        run_bounds(members_count, size, place, &first, &count);
+    }
     CHECK(count <= max && count <= GROUP_MEMBERS_MAX && place - first <= below_count);
     for (size_t i = 0; i < count; i++) { /* those below are the nearest, too: the last ones */
         size_t at = first + i;

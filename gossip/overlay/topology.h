@@ -38,7 +38,13 @@ enum topology_kind {
     TOPOLOGY_RANDOM
 };
 
-enum { TOPOLOGY_DEGREE_MAX = 64, TOPOLOGY_TEXT = 48, TOPOLOGY_TURNS = 8, TOPOLOGY_AHEAD_MAX = 8 };
+enum {
+    TOPOLOGY_DEGREE_MAX = 64,
+    TOPOLOGY_TEXT = 48,
+    TOPOLOGY_TURNS = 8,
+    TOPOLOGY_AHEAD_MAX = 8,
+    TOPOLOGY_RUNS = 112 /* members: as many as are all linked. Of more, groups go by prefixes */
+};
 
 struct topology {
     enum topology_kind kind;
@@ -64,9 +70,10 @@ bool topology_is_directed(const struct topology *topology);
  *  propose: by BLAKE2b(run id, round, id). `members` sorted, includes self. Returns the count
  *  (<= max). COMPLETE: all, as long as they fit `max` and GROUP_MEMBERS_MAX, else groups as large
  *  as fit; GROUPS: consecutive runs of about group_size in that order, [2, group_size + 1] members
- *  each unless there is but one; GRID: the lines of a grid with sides of at most group_size in as
- *  few dimensions as hold everyone, dimension `round` modulo their number; PAIRS: groups of two,
- * one of three if the number is odd. */
+ *  each unless there is but one; PAIRS: groups of two, one of three if the number is odd; of more
+ *  than TOPOLOGY_RUNS members, all whose hashes share a prefix, of two thirds to twice the size
+ *  (COMPLETE and sizes above 32: of 21 to 64). GRID: the lines of a grid with sides of at most
+ * group_size in as few dimensions as hold everyone, dimension `round` modulo their number. */
 size_t topology_group(const struct topology *topology, struct digest run_id, uint64_t round,
                       struct peer_id self, const struct peer_id *members, size_t members_count,
                       struct peer_id *group, size_t max);
@@ -77,7 +84,8 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
 uint64_t topology_draw(const struct topology *topology, uint64_t round);
 /** The links to the groups of so many rounds to come are worth having then. */
 uint32_t topology_ahead(const struct topology *topology);
-/** Into how many groups a round of COMPLETE, GROUPS or PAIRS parts so many members. */
+/** Into how many groups a round of COMPLETE, GROUPS or PAIRS parts so many members; of more than
+ *  TOPOLOGY_RUNS within a tenth. */
 size_t topology_groups(const struct topology *topology, size_t members_count);
 /** How two peers stand to each other in period `period` of pairs: a number drawn for the two, the
  *  same from both ends. Everyone prefers the partner with the smallest one, so offers never wait

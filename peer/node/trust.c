@@ -17,7 +17,6 @@ enum { PAUSE_PERIODS = 2, FORGET_PERIODS = 16 };
 
 struct known {
     struct peer_id peer;
-    bool is_used;
     struct score_sum score;
     uint32_t misses;
     uint32_t bans;
@@ -31,7 +30,9 @@ struct known {
 };
 
 struct trust {
+    uint64_t keys[KNOWN_MAX]; /* the first bytes of their ids: they are looked for often */
     struct known known[KNOWN_MAX];
+    uint32_t count; /* of them are used, the first */
     uint64_t totals[SCORE_REASONS], bans;
     uint64_t period_ns;
     uint64_t first_ns; /* in place of usual pauses; 0: those */
@@ -49,11 +50,11 @@ void trust_destroy(struct trust *trust)
 
 static struct known *find(const struct trust *trust, struct peer_id peer)
 {
-    for (uint32_t i = 0; i < KNOWN_MAX; i++) {
-        const struct known *known = &trust->known[i];
+    uint64_t key = load_le64(peer.bytes);
 
-        if (!known->is_used) break; /* none after it is */
-        if (peer_id_is_equal(known->peer, peer)) return (struct known *)known;
+    for (uint32_t i = 0; i < trust->count; i++) {
+        if (trust->keys[i] != key) continue;
+        if (peer_id_is_equal(trust->known[i].peer, peer)) return (struct known *)&trust->known[i];
     }
     return NULL;
 }
@@ -62,7 +63,6 @@ static bool gives_way(const struct known *known, const struct known *to)
 {
     bool is_good = known->fault_ns == 0, is_other_good = to->fault_ns == 0;
 
-    if (!known->is_used || !to->is_used) return !known->is_used && to->is_used;
     if (is_good != is_other_good) return is_good;
     return known->fault_ns < to->fault_ns;
 }
@@ -73,10 +73,15 @@ static struct known *find_or_add(struct trust *trust, struct peer_id peer)
     struct known *found = find(trust, peer);
 
     if (found != NULL) return found;
-    for (uint32_t i = 1; i < KNOWN_MAX; i++) {
-        if (gives_way(&trust->known[i], least)) least = &trust->known[i];
+    if (trust->count < KNOWN_MAX) {
+        least = &trust->known[trust->count++];
+    } else {
+        for (uint32_t i = 1; i < KNOWN_MAX; i++) {
+            if (gives_way(&trust->known[i], least)) least = &trust->known[i];
+        }
     }
-    *least = (struct known){.peer = peer, .is_used = true};
+    trust->keys[least - trust->known] = load_le64(peer.bytes);
+    *least = (struct known){.peer = peer};
     return least;
 }
 

@@ -40,7 +40,7 @@ struct lane_state {
     double rate_factor, weight_factor; /* of the learning rate */
 
     /* share.c */
-    bool has_share;
+    size_t share_among; /* members; 0: there is no share yet */
     uint64_t members_changes, members_changed_ns;
     uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
 

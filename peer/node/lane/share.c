@@ -6,29 +6,43 @@
 
 #define STABLE_NS (2 * NS_PER_S)  /* members must have been for so long */
 #define MOST_NS   (30 * NS_PER_S) /* ...but where they never are: so often */
+#define FAR_NS    (5 * NS_PER_S)  /* ...and sooner while the share is far from right */
 
 static bool has_no_share(struct node *node)
 {
-    return !node->lane->has_share;
+    return node->lane->share_among == 0;
+}
+
+/* It was cut among less than half as many as there are, or twice as many: who has just come knows
+ * hardly anybody yet. */
+static bool is_far_off(const struct node *node)
+{
+    struct membership_counts counts;
+    size_t members;
+
+    membership_counts(node->membership, &counts);
+    members = counts.likely + 1;
+    return 2 * members < node->lane->share_among || members > 2 * node->lane->share_among;
 }
 
 /* Members have stopped coming and going, or never do. */
 static bool is_due(struct node *node)
 {
     uint64_t now_ns = node_now(node);
+    uint64_t most_ns = is_far_off(node) ? FAR_NS : MOST_NS;
 
     if (node->lane->reshard_since_ns == 0) return false;
     return now_ns >= node->lane->members_changed_ns + STABLE_NS + rounds_busy_put_off_ns(node) ||
-           now_ns >= node->lane->reshard_since_ns + MOST_NS;
+           now_ns >= node->lane->reshard_since_ns + most_ns;
 }
 
 /* Shares are cut among all, linked or not: in a swarm too large for a full mesh those that are
  * linked are few of them, and others at every peer. */
 static enum border_next prepare(struct node *node, struct border_job *job)
 {
-    node->lane->has_share = true;
     node->lane->reshard_since_ns = 0;
     job->members = door_everyone(node, &job->members_count);
+    node->lane->share_among = job->members == NULL ? 1 : job->members_count;
     /* Without memory the old share stays; the next change tries again. */
     return job->members == NULL ? BORDER_AGAIN : BORDER_SUBMIT;
 }

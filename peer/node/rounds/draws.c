@@ -11,6 +11,8 @@
 
 enum { KEPT_MAX = 128 };
 
+_Static_assert((int)TOPOLOGY_RUNS == (int)MEMBERSHIP_MESH, "both say where a swarm is large");
+
 bool draws_are_needed(const struct node *node)
 {
     struct membership_counts counts;

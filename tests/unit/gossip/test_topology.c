@@ -6,7 +6,9 @@
 #include "gossip/overlay/topology.h"
 #include "gossip/wire/limits.h"
 
-enum { SWARM_MAX = 300 };
+#include <math.h>
+
+enum { SWARM_MAX = 300, LARGE_MAX = 10000 };
 
 static void make_members(struct peer_id *members, size_t count, uint64_t seed)
 {
@@ -286,6 +288,192 @@ static void who_proposes_first_changes_with_the_round(void **state)
     }
 }
 
+/* ---- more members than are all linked ---- */
+
+static size_t index_of(struct peer_id id)
+{
+    return (size_t)id.bytes[0] << 8 | id.bytes[1];
+}
+
+/* Who leads the group of each of the members, found by asking one of each group; all groups
+ * together are all members, and no group is too large or too small. How many groups. */
+static size_t lead_all(const struct topology *topology, struct digest run_id, uint64_t round,
+                       const struct peer_id *members, size_t count, uint16_t lead[LARGE_MAX])
+{
+    size_t most = GROUP_MEMBERS_MAX / 2, size = topology->group_size, groups = 0, seated = 0;
+
+    if (topology->kind == TOPOLOGY_COMPLETE || size > most) size = most;
+    memset(lead, 0xff, LARGE_MAX * sizeof lead[0]);
+    for (size_t i = 0; i < count; i++) {
+        struct peer_id group[GROUP_MEMBERS_MAX];
+        size_t found;
+
+        if (lead[index_of(members[i])] != UINT16_MAX) continue;
+        found = topology_group(topology, run_id, round, members[i], members, count, group,
+                               GROUP_MEMBERS_MAX);
+        assert_true(3 * found + 1 >= 2 * size && found >= 2 && found <= 2 * size);
+        for (size_t k = 0; k < found; k++) {
+            assert_int_equal(lead[index_of(group[k])], UINT16_MAX);
+            lead[index_of(group[k])] = (uint16_t)index_of(group[0]);
+        }
+        groups++;
+        seated += found;
+    }
+    assert_int_equal(seated, count);
+    return groups;
+}
+
+/* Sizes keep to their bounds, and are those asked for on average. */
+static void groups_of_a_large_swarm_are_about_as_large_as_asked_for(void **state)
+{
+    static const char *const specs[] = {"groups:8", "groups:3", "groups:16", "groups:64",
+                                        "complete"};
+    static struct peer_id members[LARGE_MAX];
+    static uint16_t lead[LARGE_MAX];
+
+    (void)state;
+    FOR_EACH_SEED (seed, 20) {
+        struct topology topology;
+        struct rng rng;
+        size_t count;
+        double ratio;
+
+        rng_init(&rng, seed, 3);
+        count = TOPOLOGY_RUNS + 1 + rng_below(&rng, (uint64_t)3 << rng_below(&rng, 11));
+        assert_int_equal(topology_parse(specs[seed % ARRAY_COUNT(specs)], &topology, NULL), RC_OK);
+        make_members(members, count, seed);
+        ratio =
+            (double)lead_all(&topology, hash_of(&seed, sizeof seed), seed, members, count, lead) /
+            (double)topology_groups(&topology, count);
+        check_seed(seed, count < 1000 || (ratio > 0.8 && ratio < 1.25));
+    }
+}
+
+/* Whoever agree about who is there agree on the groups, also where each asks for itself. */
+static void members_of_a_large_swarm_agree(void **state)
+{
+    const struct topology groups = {.kind = TOPOLOGY_GROUPS, .group_size = 8};
+
+    (void)state;
+    check_groups(&groups, TOPOLOGY_RUNS + 1, 1, 16);
+    check_groups(&groups, SWARM_MAX, 2, 16);
+}
+
+/* A view of the swarm that lacks `missing` of its members: how many of the groups of all have other
+ * members in it, but for those. */
+static size_t groups_changed(const struct peer_id *members, size_t count, size_t missing,
+                             uint64_t seed)
+{
+    const struct topology topology = {.kind = TOPOLOGY_GROUPS, .group_size = 8};
+    static struct peer_id view[LARGE_MAX];
+    static uint16_t lead[LARGE_MAX], seen[LARGE_MAX], others[LARGE_MAX];
+    static bool is_changed[LARGE_MAX];
+    struct digest run_id = hash_of(&seed, sizeof seed);
+    size_t left = 0, changed = 0;
+    struct rng rng;
+
+    rng_init(&rng, seed, 4);
+    for (size_t i = 0; i < count; i++) {
+        bool is_missing = rng_below(&rng, count - i) < missing;
+
+        missing -= is_missing;
+        if (!is_missing) view[left++] = members[i];
+    }
+    lead_all(&topology, run_id, seed, members, count, lead);
+    lead_all(&topology, run_id, seed, view, left, seen);
+    memset(is_changed, 0, sizeof is_changed);
+    memset(others, 0xff, sizeof others);
+    /* The same partition of those in both: two are together here if they are together there. */
+    for (size_t i = 0; i < left; i++) {
+        size_t at = index_of(view[i]);
+        uint16_t *there = &others[lead[at]];
+
+        if (*there == UINT16_MAX) *there = seen[at];
+        is_changed[lead[at]] |= *there != seen[at];
+    }
+    memset(others, 0xff, sizeof others);
+    for (size_t i = 0; i < left; i++) {
+        size_t at = index_of(view[i]);
+        uint16_t *here = &others[seen[at]];
+
+        if (*here == UINT16_MAX) *here = lead[at];
+        is_changed[lead[at]] |= *here != lead[at];
+    }
+    for (size_t i = 0; i < LARGE_MAX; i++) {
+        changed += is_changed[i];
+    }
+    return changed;
+}
+
+/* Who do not know of some members differ about the groups of these, at most about the two halves of
+ * a prefix each, however large the swarm: not about all groups that come after. */
+static void a_disagreement_stays_in_its_group(void **state)
+{
+    static struct peer_id members[LARGE_MAX];
+    uint64_t doublings = getenv("SEEDS") != NULL ? 11 : 9; /* seconds for each of 10,000 members */
+    size_t changed = 0, unknown = 0;
+
+    (void)state;
+    FOR_EACH_SEED (seed, 30) {
+        struct rng rng;
+        size_t count, missing, touched;
+
+        rng_init(&rng, seed, 5);
+        count = TOPOLOGY_RUNS + 20 + rng_below(&rng, (uint64_t)9 << rng_below(&rng, doublings));
+        missing = 1 + rng_below(&rng, 4);
+        make_members(members, count, seed);
+        touched = groups_changed(members, count, missing, seed);
+        check_seed(seed, touched <= 3 * missing);
+        changed += touched;
+        unknown += missing;
+    }
+    assert_true(2 * changed < 3 * unknown); /* and mostly about none but their own group */
+}
+
+/* Values drawn at random come together as fast as in random groups of that size: what a round
+ * leaves of their variance is (g - 1)/(n - 1) of it. */
+static void large_swarms_mix_as_random_groups_do(void **state)
+{
+    enum { N = 1000, ROUNDS = 12 };
+    const struct topology topology = {.kind = TOPOLOGY_GROUPS, .group_size = 8};
+    static struct peer_id members[N];
+    static uint16_t lead[LARGE_MAX];
+    static double x[N], sum[N];
+    static size_t count[N];
+    struct rng rng;
+    double left = 0, theory = 0;
+
+    (void)state;
+    make_members(members, N, 1);
+    rng_init(&rng, 1, 6);
+    for (size_t i = 0; i < N; i++) {
+        x[i] = rng_normal(&rng);
+    }
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        double mean = 0, before = 0, after = 0;
+        size_t groups = lead_all(&topology, hash_of("r", 1), round, members, N, lead);
+
+        memset(sum, 0, sizeof sum);
+        memset(count, 0, sizeof count);
+        for (size_t i = 0; i < N; i++) {
+            mean += x[i] / N;
+            sum[lead[i]] += x[i];
+            count[lead[i]]++;
+        }
+        for (size_t i = 0; i < N; i++) {
+            double mixed = sum[lead[i]] / (double)count[lead[i]];
+
+            before += (x[i] - mean) * (x[i] - mean);
+            after += (mixed - mean) * (mixed - mean);
+            x[i] = mixed;
+        }
+        left += log(after / before) / ROUNDS;
+        theory += log((double)(groups - 1) / (N - 1)) / ROUNDS;
+    }
+    assert_true(fabs(left - theory) < 0.1);
+    assert_true(fabs(theory - log(((double)topology_groups(&topology, N) - 1) / (N - 1))) < 0.1);
+}
+
 /* An edge has one number from both ends, another one each period, and the smallest is as often one
  * partner's as any other's. */
 static void edges_are_drawn_evenly_and_alike_from_both_ends(void **state)
@@ -363,6 +551,10 @@ int main(void)
         cmocka_unit_test(lines_of_a_grid_reach_everyone),
         cmocka_unit_test(a_grid_takes_any_number),
         cmocka_unit_test(who_proposes_first_changes_with_the_round),
+        cmocka_unit_test(groups_of_a_large_swarm_are_about_as_large_as_asked_for),
+        cmocka_unit_test(members_of_a_large_swarm_agree),
+        cmocka_unit_test(a_disagreement_stays_in_its_group),
+        cmocka_unit_test(large_swarms_mix_as_random_groups_do),
         cmocka_unit_test(edges_are_drawn_evenly_and_alike_from_both_ends),
         cmocka_unit_test(draws_last_and_change_one_by_one),
     };
