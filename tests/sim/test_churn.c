@@ -1,11 +1,9 @@
 /*
  * A swarm too large for a full mesh where a member leaves or comes back each second, so that peers
  * never quite agree who is there. Groups form of most whose round is due; shares of the data are
- * cut among all members, though each is linked with some of them only, and follow. Distances are
- * looked at by time: with some seeds peers wait for each other so long that there are fewer rounds
- * than one every two seconds, and then more is left than theory has for a round, also where nobody
- * comes or goes. So what is left is no more than bounded here. The long form,
- * 1,000 peers:
+ * cut among all members, though each is linked with some of them only, and follow. With groups that
+ * are runs of one order a round leaves 0.7 and more of the distance between peers, here as at rest:
+ * who are linked with some only never quite agree. The long form, 1,000 peers:
  *   LONG=1 build/tests/sim_churn   (PEERS=500: another number)
  */
 #include "tests/check.h"
@@ -264,7 +262,7 @@ static void groups_and_shares_bear_members_that_come_and_go(void **state)
                seen.contraction, theory, seen.epoch);
         assert_true(fabs(seen.epoch - 1) < 0.02);
         assert_true(seen.formed > 0.8);
-        assert_true(seen.contraction < 0.8); /* see above: 0.35 to 0.75 */
+        assert_true(seen.contraction < 0.65); /* seeds 1 to 3: 0.35 to 0.59 */
     }
     cluster_destroy(cluster);
 }
