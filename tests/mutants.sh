@@ -33,14 +33,14 @@ peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge th
 peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
 peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
 averaging/group/data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
-peer/round/lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
+averaging/push/push.c @ sim_liars @ shares are not clipped @ s/\.clips_chunks = true,/.clips_chunks = false,/
 averaging/strategy/match.c @ contract_strategy @ the start does not warn of a ring @ s/reason != NULL \|\| has_few_neighbours.*/reason != NULL;/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/if \(usual <= HEAVY\) return;/return;/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
 averaging/group/data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
-averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(wait->free_ns, debt->until_ns\)/since_ns = wait->free_ns/
+averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = deadline_most\(wait->free_ns, debt->until_ns\)/since_ns = wait->free_ns/
 averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ share/0/
 averaging/core/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
 averaging/core/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
