@@ -280,7 +280,7 @@ static inline void scene_deliver(struct scene *s, uint32_t from, uint32_t to, bo
                                   s->now_ns, &s->out);
         scene_obey(s, to);
     } else if (s->ops->on_chunk(s->ends[to], &parcel.chunk, &use) == RC_OK) {
-        CHECK(use.weight > 0 || parcel.chunk.kind == DATA_MEAN);
+        CHECK(use.weight > 0 || use.is_staged || parcel.chunk.kind == DATA_MEAN);
         scene_job_add(s, to, (struct scene_job){.is_check = true, .chunk = parcel.chunk});
     }
 }
