@@ -159,6 +159,9 @@ def sites_below(cursor, source, found, is_statement):
 
 def sites_of(path, flags):
     unit = cindex.Index.create().parse(path, args=flags)
+    for fault in unit.diagnostics:
+        if fault.severity >= cindex.Diagnostic.Error:
+            sys.exit("random_mutants.py: cannot read %s: %s" % (path, fault.spelling))
     source = open(path, encoding="latin-1").read()
     found = []
     for cursor in unit.cursor.get_children():
@@ -188,6 +191,12 @@ def configure(scratch, build):
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     run(["cmake", "-S", scratch, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGRAPEVINE_USE_CUDA=OFF",
          "-DGRAPEVINE_WERROR=OFF", "-DCMAKE_C_FLAGS=-w", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"] + launcher)
+
+
+def make(build):
+    made = subprocess.run(["ninja", "-C", build], capture_output=True, text=True)
+    if made.returncode != 0:
+        sys.exit("random_mutants.py: it does not build:\n" + made.stdout[-4000:])
 
 
 def draw(scratch, build, count, seed):
@@ -289,12 +298,12 @@ def main():
     os.makedirs(out, exist_ok=True)
     copy_sources(top, scratch)
     configure(scratch, build)
+    log("building without mutants: headers are made by that, and it shows that all is well")
+    make(build)
     drawn, count = draw(scratch, build, options.count, options.seed)
     put_in(scratch, drawn, count)
-    log("building")
-    made = subprocess.run(["ninja", "-C", build], capture_output=True, text=True)
-    if made.returncode != 0:
-        sys.exit("random_mutants.py: it does not build:\n" + made.stdout[-4000:])
+    log("building with them")
+    make(build)
     listed = run(["ctest", "--test-dir", build, "-L", "quick", "--show-only=json-v1"]).stdout
     tests = [Test(entry) for entry in json.loads(listed)["tests"]]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
