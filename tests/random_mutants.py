@@ -181,10 +181,11 @@ def run(command, **options):
 
 def copy_sources(top, scratch):
     shutil.rmtree(scratch, ignore_errors=True)
+    # with times of now, or objects of an earlier run would be taken for theirs
     files = run(["git", "ls-files", "-z"], cwd=top).stdout.split("\0")
     for name in filter(None, files):
         os.makedirs(os.path.dirname(os.path.join(scratch, name)), exist_ok=True)
-        shutil.copy2(os.path.join(top, name), os.path.join(scratch, name), follow_symlinks=False)
+        shutil.copy(os.path.join(top, name), os.path.join(scratch, name), follow_symlinks=False)
 
 
 def configure(scratch, build):
