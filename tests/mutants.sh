@@ -81,11 +81,13 @@ peer/link/handshake.c @ unit_peer_link @ unlike builds hear of methods @ s/wire_
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/seen->left -= distance \/ radius;//
 averaging/core/robust.c @ unit_averaging_robust @ at the goal one mean moves us by all that is left @ s/fminf\(seen->left, radii_at_once\)/seen->left/
 averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
-averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/centred_share = 1.0f \/ 64/centred_share = 0/
+averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/member_share = 1.0f \/ 256/member_share = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
 peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
 peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->goal.is_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
+averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_share = 1.0f \/ 32/mean_share = 0/
+averaging/core/robust.c @ unit_averaging_robust @ long steps make room for longer ones @ s/return norm == 0 \? radius : fminf/return norm >= 0 ? radius : fminf/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
 averaging/core/schedule.c @ unit_averaging_schedule @ one member may own the plane @ s/^    parts_cap\(plan, plan->count\);//

@@ -122,6 +122,5 @@ uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, u
 float exchange_radius(const struct exchange_options *options,
                       const struct robust_history *distances)
 {
-    if (!options->clips) return FLT_MAX;
-    return robust_radius(distances, options->near == NULL ? 0 : *options->near);
+    return options->clips ? robust_radius(distances, options->bounds) : FLT_MAX;
 }

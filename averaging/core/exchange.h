@@ -149,9 +149,9 @@ struct exchange_options {
                         swarm, so that all who hold it must begin anew when the graph changes */
     const struct digest *mirror; /* edges: of our own copy before its last step; all zero: there was
                                     none. NULL: no copies are kept */
-    bool clips;             /* pair, edges: what is farther than usual counts less (robust.h) */
-    const float *near;      /* with that: robust_near(), as it is just now. NULL: 0 */
-    enum schedule schedule; /* group: of the rounds it proposes */
+    bool clips; /* pair, edges: what is farther than usual counts less (robust.h) */
+    const struct robust_bounds *bounds; /* with that, as they are just now. NULL: none */
+    enum schedule schedule;             /* group: of the rounds it proposes */
     bool may_relay;  /* group: sums of several members may be encoded again and passed on, so other
                         schedules than direct can be taken */
     bool is_patient; /* group: nobody stands still while a group forms, so a proposal that nobody

@@ -10,6 +10,7 @@
 #include "base/stream.h"
 #include "gossip/wire/limits.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,10 +20,10 @@ _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks")
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, plane_factor = 1.5f,
                    share_factor = 1.25f, near_share = 1.0f / 8, centred_factor = 2.0f,
-                   centred_factor_mean = 4.0f, centred_share = 1.0f / 64,
-                   clip_share_unknown = 0.25f, tracker_factor = 10.0f,
-                   gradient_kept = 1 - 1.0f / 1024, rounds_most = 8, radii_at_goal = 4,
-                   radii_at_once = 2;
+                   centred_factor_mean = 4.0f, member_share = 1.0f / 256, mean_share = 1.0f / 32,
+                   mean_share_at_goal = 1.0f / 64, most_share = 1.0f / 3, plane_share = 0.4f,
+                   tracker_factor = 10.0f, gradient_kept = 1 - 1.0f / 1024, rounds_most = 8,
+                   radii_at_goal = 4, radii_at_once = 2;
 
 /* ---- what is usual ---- */
 
@@ -70,9 +71,11 @@ float robust_median(const struct robust_history *history)
     return sorted[(history->count - 1) / 2];
 }
 
-float robust_radius(const struct robust_history *history, float near)
+float robust_radius(const struct robust_history *history, const struct robust_bounds *bounds)
 {
-    return robust_is_learned(history) ? fmaxf(plane_factor * robust_median(history), near) : 0;
+    float usual = robust_is_learned(history) ? plane_factor * robust_median(history) : 0;
+
+    return bounds == NULL ? usual : fminf(fmaxf(usual, bounds->least), bounds->most);
 }
 
 /* ---- what it makes of a distance ---- */
@@ -287,8 +290,15 @@ static struct robust_history *history_of(struct robust_seen *seen, const struct 
 
 static float radius_by(const struct robust_history *history, float factor, float norm, float least)
 {
-    if (!robust_is_learned(history)) return clip_share_unknown * norm;
+    if (!robust_is_learned(history)) return most_share * norm;
     return fmaxf(factor * robust_median(history), least * norm);
+}
+
+/* What is usual is no measure where it is as large as the model: who is kept from learning takes
+ * long steps, so a liar that has grown usual makes room for the next one. Zeros measure nothing. */
+static float at_most(float radius, float norm)
+{
+    return norm == 0 ? radius : fminf(radius, most_share * norm);
 }
 
 /* 0: all is let in. At the goal some come with their last steps and most with none, so a mean may
@@ -298,11 +308,13 @@ static float radius_of(const struct robust *robust, struct robust_seen *seen,
 {
     float norm = norm_of(robust, seen, chunk), radius, of_means;
 
-    if (!chunk->is_centred) return radius_by(&seen->history, share_factor, norm, near_share);
-    radius = radius_by(&seen->history, centred_factor, norm, centred_share);
+    if (!chunk->is_centred) {
+        return at_most(radius_by(&seen->history, share_factor, norm, near_share), norm);
+    }
+    radius = at_most(radius_by(&seen->history, centred_factor, norm, member_share), norm);
     if (!chunk->is_mean) return robust->rounds * radius;
-    of_means =
-        robust->rounds * radius_by(&seen->of_means, centred_factor_mean, norm, centred_share);
+    of_means = robust->rounds * radius_by(&seen->of_means, centred_factor_mean, norm,
+                                          robust->is_last ? mean_share_at_goal : mean_share);
     if (!robust->is_last || seen->history.count < 2) return of_means;
     return fmaxf(of_means, centred_factor * robust_median(&seen->history));
 }
@@ -350,14 +362,16 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
     return RC_OK;
 }
 
-float robust_near(const struct robust *robust)
+struct robust_bounds robust_bounds(const struct robust *robust, const float *own, size_t count)
 {
+    float norm = robust_distance(own, NULL, count);
     double squared = 0;
 
     for (uint32_t i = 0; i <= robust->chunks; i++) {
         squared += (double)robust->seen[i].norm * (double)robust->seen[i].norm;
     }
-    return near_share * (float)sqrt(squared);
+    return (struct robust_bounds){.least = near_share * (float)sqrt(squared),
+                                  .most = norm == 0 ? FLT_MAX : plane_share * norm};
 }
 
 /* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:

@@ -37,15 +37,23 @@
  *   In groups what all held before is the centre, as in centred clipping (Karimireddy, He, Jaggi
  * 2021, arXiv:2012.10333; peer/round/centre.c). Around that a member is as far away as its own
  * steps led it, and a mean several times less, so a model that nobody trained is a hundred radii
- * away. The radius is 2 times the usual distance for members, 4 times for means, and 1/64 of our
- * norm at least, for where most have nothing left to learn the one that has is far from usual.
- * Means that owners of parts return have a usual distance of their own. Beyond the radius a mean is
- * not taken over: its part stays as it is, for all who judge alike, and they do as a rule, since
- * all have the same centre. At the goal a round with such a mean was not the last one.
+ * away. The radius is 2 times the usual distance for members, 4 times for means. Means that owners
+ * of parts return have a usual distance of their own. Beyond the radius a mean is not taken over:
+ * its part stays as it is, for all who judge alike, and they do as a rule, since all have the same
+ * centre. It is 1/256 of our norm at least for members, so that one which alone has something to
+ * learn counts, and 1/32 for means, which hold what one that is far from the others taught, or 1/64
+ * at the goal, where it has taught it. There a round with a mean that is not taken over was not the
+ * last one.
  *
- *   Before anything is known the gate is that of unrelated models; groups and pushes take a quarter
- * of the norm for radius, pairs and edges only measure: one round with a liar that is let in whole
- * leaves its neighbours so far from all others that these clip each other from then on.
+ *   What is usual is no measure where it is as large as the model: who is kept from learning takes
+ * long steps, and a liar that has grown usual makes room for the next one. So the radius of members
+ * and shares is at most 1/3 of our norm, that of planes 2/5. That of means is not bounded, as
+ * whoever was alone comes to the others by theirs.
+ *
+ *   Before anything is known groups and pushes take the largest radius, pairs and edges the least:
+ * one round with a liar that is let in whole leaves its neighbours so far from all others that
+ * these clip each other from then on, and eight rounds that mix nothing lead two neighbours whose
+ * data are unlike as far apart.
  *
  *   Whoever took more steps than usual since its last round may have missed some, and has as many
  * times the radius. At the goal nothing is learned any more, as those who stand still are no
@@ -80,8 +88,13 @@ void robust_note(struct robust_history *history, struct peer_id peer, float dist
 bool robust_is_learned(const struct robust_history *history);
 /** Of the entries, the lower one of two in the middle; 0 of none. */
 float robust_median(const struct robust_history *history);
-/** Clip radius, `near` at least; 0 before one is known: then nothing counts, and is measured. */
-float robust_radius(const struct robust_history *history, float near);
+/* Of the radius of a plane. */
+struct robust_bounds {
+    float least, most;
+};
+
+/** Clip radius of a plane: the least one before something is known. `bounds` NULL: none. */
+float robust_radius(const struct robust_history *history, const struct robust_bounds *bounds);
 
 /** What a contribution counts for, of 1: all within the radius, (radius / distance)^3 beyond. */
 float robust_weight(float distance, float radius);
@@ -121,13 +134,15 @@ void robust_note_gradient(struct robust *robust, float largest);
 /** A round begins, so many own steps after the one before that counted; 0: there was none.
  *  `is_last`: we take no more steps. */
 void robust_begin(struct robust *robust, uint64_t steps, bool is_last);
+/** 1/8 of the largest norm that our chunks had when something absurd could have come, so mostly as
+ *  they began, up to 2/5 of our norm now. Of zeros: no bounds. */
+struct robust_bounds robust_bounds(const struct robust *robust, const float *own, size_t count);
+
 struct robust_verdict {
     float distance;
     float weight; /* of a usual one that it counts for: 0 to 1 */
 };
 
-/** The least radius of a plane: 1/8 of the largest norm that ours has had. */
-float robust_near(const struct robust *robust);
 /** RC_LIMIT: refuse it, and hold it against who sent it. RC_REFUSED: a mean that is not to be taken
  *  over. Notes the distance either way. */
 MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,

@@ -59,10 +59,10 @@ struct round_job {
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
     uint64_t number;
-    float gradient;    /* ENCODE: of the round */
-    bool has_moved;    /* ENCODE: there were steps since the last settled round */
-    bool is_last;      /* ENCODE: there will be no more */
-    float near;        /* ENCODE: robust_near() */
+    float gradient;              /* ENCODE: of the round */
+    bool has_moved;              /* ENCODE: there were steps since the last settled round */
+    bool is_last;                /* ENCODE: there will be no more */
+    struct robust_bounds bounds; /* ENCODE: where planes are clipped */
     uint64_t steps;    /* ENCODE: since the last round that was agreed; 0: there was none */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
@@ -185,7 +185,7 @@ struct round {
     bool has_settled;                 /* there is one, of this model */
     bool is_last;                     /* no more steps come */
     float gradient;                   /* the largest norm of a chunk of our own */
-    float near;                       /* the exchange's options point to it */
+    struct robust_bounds bounds;      /* the exchange's options point to it */
     float *adopted[RULE_STATE_MAX];   /* round_rule_adopt(), or NULL */
     float alpha;                      /* the most weight that a partner of a pair gets */
     uint32_t ramp;                    /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */

@@ -135,6 +135,14 @@ static void begin_anew(struct round *round, const struct round_job *job)
     round->has_centre = false;
 }
 
+/* Where chunks are clipped each has a radius of its own. */
+static void bounds_measure(const struct round *round, struct round_job *job)
+{
+    if (!round->options.strategy->clips || round->ops->clips_chunks) return;
+    job->bounds = robust_bounds(round->robust, round->own != NULL ? round->own : round->snapshot,
+                                round->options.values);
+}
+
 static void run_encode(struct round *round, struct round_job *job)
 {
     struct rule_view view = {round->own, round->options.values};
@@ -142,7 +150,6 @@ static void run_encode(struct round *round, struct round_job *job)
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
     robust_note_gradient(round->robust, job->gradient);
-    job->near = robust_near(round->robust);
     if (round->ops->has_mean) robust_begin(round->robust, job->steps, job->is_last);
     round_meet_begin(round);
     round_edge_prepare(round, job);
@@ -150,6 +157,7 @@ static void run_encode(struct round *round, struct round_job *job)
         round_mirror_encode(round, job);
         round->options.strategy->rule->begin(round->rule, &view);
         if (job->rc == RC_OK) audit_told(round->options.audit, round->own);
+        bounds_measure(round, job);
         return;
     }
     if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
@@ -165,6 +173,7 @@ static void run_encode(struct round *round, struct round_job *job)
         chunk_encoded();
     }
     audit_told(round->options.audit, round->own);
+    bounds_measure(round, job);
     if (job->rc == RC_OK) round_centre_begin(round);
     round->options.strategy->rule->begin(round->rule, &view);
 }

@@ -127,7 +127,7 @@ static bool round_allocate(struct round *round)
         .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
         .mirror = round->ops->has_mirrors ? &round->mirror_before : NULL,
         .clips = strategy->clips,
-        .near = &round->near,
+        .bounds = &round->bounds,
         .schedule = strategy->schedule,
         .is_patient = strategy_is_patient(strategy),
         .goes_on = !strategy->waits,

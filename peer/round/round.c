@@ -137,7 +137,7 @@ static void encode_done(struct round *round, struct round_job *job)
     struct round_job *held;
 
     CHECK(round->phase == PHASE_SNAPSHOT);
-    round->near = job->near;
+    round->bounds = job->bounds;
     round->forgotten = job->replaced;           /* not sooner: until here the lane was at it */
     if (job->generation != round->generation) { /* aborted meanwhile */
         round_blobs_clear(round->offer, round->chunks);

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "gossip/wire/limits.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { VALUES = 100 };
@@ -101,7 +102,7 @@ static void each_peer_counts_once(void **state)
      */
     struct robust_history history = {.count = 0};
 
-    assert_true(robust_median(&history) == 0 && robust_radius(&history, 1) == 0);
+    assert_true(robust_median(&history) == 0 && robust_radius(&history, NULL) == 0);
     robust_note(&history, peer(1), 1);
     for (int i = 0; i < 5; i++) {
         robust_note(&history, peer(2), 1e6f);
@@ -112,7 +113,7 @@ static void each_peer_counts_once(void **state)
     robust_note(&history, peer(3), 2);
     assert_true(robust_is_learned(&history));
     close_to(robust_median(&history), 2);
-    close_to(robust_radius(&history, 0), 3);
+    close_to(robust_radius(&history, NULL), 3);
     robust_note(&history, peer(1), 3);
     robust_note(&history, peer(2), 1);
     close_to(robust_median(&history), 2);
@@ -133,7 +134,7 @@ static void two_peers_learn_from_each_other(void **state)
         assert_false(robust_is_learned(&history));
     }
     robust_note(&history, peer(1), 4);
-    close_to(robust_radius(&history, 0), 6);
+    close_to(robust_radius(&history, NULL), 6);
 }
 
 enum came { SHARE, CONTRIBUTION, MEAN };
@@ -389,7 +390,7 @@ static void clipping_follows_what_is_usual(void **state)
     float moved;
 
     assert_int_equal(at_distance(robust, 1, 10, &verdict, &moved), RC_OK); /* nothing known */
-    close_to(verdict.weight, 1.0 / 64); /* the farther, the less */
+    close_to(verdict.weight, 1.0 / 27); /* a third of our norm; the farther, the less */
     assert_int_equal(at_distance(robust, 1, 18, &verdict, &moved), RC_LIMIT);
     for (uint8_t i = 1; i <= 3; i++) {
         assert_int_equal(at_distance(robust, i, 0.1f, &verdict, &moved), RC_OK);
@@ -403,27 +404,43 @@ static void clipping_follows_what_is_usual(void **state)
     robust_destroy(robust);
 }
 
-/* Those that are equal leave some room for one that is not; but what is not known is not near. */
-static void equal_models_leave_room_for_one_that_is_not(void **state)
+/* Those that are equal leave some room for one that is not, and those that are far apart no more
+ * than some: as much before anything is known. */
+static void a_radius_lies_between_bounds(void **state)
 {
     (void)state;
+    static const struct robust_bounds bounds = {.least = 0.5f, .most = 2.5f};
     struct robust_history history = {.count = 0};
-    struct robust *robust = robust_create(2, true);
-    struct robust_verdict verdict;
-    float moved;
 
-    assert_true(robust_radius(&history, 0.5f) == 0);
+    close_to(robust_radius(&history, &bounds), 0.5);
     for (uint8_t i = 1; i <= 3; i++) {
         robust_note(&history, peer(i), 0);
     }
-    close_to(robust_radius(&history, 0.5f), 0.5);
+    close_to(robust_radius(&history, &bounds), 0.5);
+    for (uint8_t i = 1; i <= 3; i++) {
+        robust_note(&history, peer(i), 1);
+    }
+    close_to(robust_radius(&history, &bounds), 1.5);
     for (uint8_t i = 1; i <= 3; i++) {
         robust_note(&history, peer(i), 2);
     }
-    close_to(robust_radius(&history, 0.5f), 3);
-    assert_true(robust_near(robust) == 0);
-    assert_int_equal(at_distance(robust, 1, 0.1f, &verdict, &moved), RC_OK);
-    close_to(robust_near(robust), 10.0 / 8);
+    close_to(robust_radius(&history, &bounds), 2.5);
+}
+
+static void bounds_follow_from_norms(void **state)
+{
+    (void)state;
+    static const float zeros[2] = {0, 0}, grown[2] = {12, 16};
+    struct robust *robust = robust_create(2, true);
+    struct robust_verdict verdict;
+    struct robust_bounds bounds = robust_bounds(robust, zeros, 2);
+    float moved;
+
+    assert_true(bounds.least == 0 && bounds.most == FLT_MAX);
+    assert_int_equal(at_distance(robust, 1, 0.1f, &verdict, &moved), RC_OK); /* our norm is 10 */
+    bounds = robust_bounds(robust, grown, 2);
+    close_to(bounds.least, 10.0 / 8);
+    close_to(bounds.most, 0.4 * 20);
     robust_destroy(robust);
 }
 
@@ -469,8 +486,8 @@ static void members_and_means_have_radii_of_their_own(void **state)
     robust_destroy(robust);
 }
 
-/* Where nobody moves any more one that does is far from usual, and welcome: within 1/64 of the
- * norm. */
+/* Where nobody moves any more one that does is far from usual, and welcome: within 1/256 of the
+ * norm itself, and with what it taught within 1/32. */
 static void those_who_have_learned_all_let_one_come_that_has_not(void **state)
 {
     (void)state;
@@ -480,9 +497,28 @@ static void those_who_have_learned_all_let_one_come_that_has_not(void **state)
         (void)let_in(robust, i, 0, CONTRIBUTION);
         (void)let_in(robust, i, 0, MEAN);
     }
-    close_to(let_in(robust, 5, 0.15f, CONTRIBUTION), 0.15);
-    close_to(let_in(robust, 5, 0.15f, MEAN), 0.15);
-    close_to(let_in(robust, 5, 0.17f, MEAN), 0);
+    close_to(let_in(robust, 5, 10.0f / 256, CONTRIBUTION), 10.0 / 256);
+    close_to(let_in(robust, 5, 20.0f / 256, CONTRIBUTION), 20.0 / 256 / 8);
+    close_to(let_in(robust, 5, 0.31f, MEAN), 0.31);
+    close_to(let_in(robust, 5, 0.32f, MEAN), 0);
+    robust_destroy(robust);
+}
+
+/* Steps as long as the model are no measure: beyond a third of its norm a member counts for less,
+ * however far most are. */
+static void long_steps_make_no_room(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(2, true);
+
+    for (int round = 0; round < 3; round++) {
+        robust_begin(robust, PACE, false);
+        for (uint8_t i = 1; i <= 4; i++) {
+            (void)let_in(robust, i, 4, CONTRIBUTION);
+        }
+    }
+    close_to(let_in(robust, 5, 10.0f / 3, CONTRIBUTION), 10.0 / 3);
+    close_to(let_in(robust, 5, 20.0f / 3, CONTRIBUTION), 20.0 / 3 / 8);
     robust_destroy(robust);
 }
 
@@ -605,9 +641,11 @@ int main(void)
         cmocka_unit_test(short_chunks_of_unrelated_models_pass),
         cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
-        cmocka_unit_test(equal_models_leave_room_for_one_that_is_not),
+        cmocka_unit_test(a_radius_lies_between_bounds),
+        cmocka_unit_test(bounds_follow_from_norms),
         cmocka_unit_test(members_and_means_have_radii_of_their_own),
         cmocka_unit_test(those_who_have_learned_all_let_one_come_that_has_not),
+        cmocka_unit_test(long_steps_make_no_room),
         cmocka_unit_test(whoever_was_alone_takes_over_what_all_hold),
         cmocka_unit_test(whoever_missed_rounds_may_be_as_many_times_as_far),
         cmocka_unit_test(at_the_goal_means_move_us_so_far_and_teach_nothing),
