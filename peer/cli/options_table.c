@@ -258,7 +258,7 @@ const struct option_row option_rows[] = {
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
      "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking or noloco, "
-     "with settings as in local-sgd:H=16; averaging/README.md tells them apart; each flag below "
+     "with settings as in local-sgd:H=16; docs/methods.md tells them apart; each flag below "
      "replaces one part of it",
      OF_RUN},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
