@@ -64,7 +64,8 @@ static void on_sample(void *context, const struct simulation_sample *sample)
     char bytes[32];
 
     log_info(&view->log,
-             "%7.1f s  %u peers  apart %.4g  loss %.4g  of the average %.4g  %.1f rounds a peer  "
+             "%7.1f s  %u peers  consensus distance %.4g  loss %.4g  of the average %.4g  %.1f "
+             "rounds a peer  "
              "%llu aborted  %s  %llu faults",
              sample->t_s, sample->live, sample->distance, sample->loss, sample->loss_of_average,
              sample->rounds_per_peer, (unsigned long long)sample->rounds_aborted,
@@ -279,13 +280,13 @@ int command_simulate(struct options *options)
         json_set(json, "samples", view.samples);
         command_print_json(json);
     } else {
-        printf("%.1f virtual seconds, %.1f rounds a peer, %llu aborted: %.4g apart, loss %.4g, of "
-               "the average %.4g\n",
+        printf("%.1f virtual seconds, %.1f rounds a peer, %llu aborted: consensus distance %.4g, "
+               "loss %.4g, of the average %.4g\n",
                result.last.t_s, result.last.rounds_per_peer,
                (unsigned long long)result.last.rounds_aborted, result.last.distance,
                result.last.loss, result.last.loss_of_average);
         if (!isnan(result.contraction)) {
-            printf("a round left %.4f of the distance; %s %.4f\n", result.contraction,
+            printf("a round left %.4f of the consensus distance; %s %.4f\n", result.contraction,
                    is_plain(&strategy) ? "theory says" : "the graph's mixing matrix has",
                    spectrum.rho);
         }

@@ -252,7 +252,7 @@ enum rc folder_prepare(const char *path, enum folder_wish wish, struct fault *wh
                          name);
     }
     return fault_set(why, RC_USAGE,
-                     "%s is not empty; say --resume to go on with it, --fresh to begin anew, or "
+                     "%s is not empty; say --resume to go on with it, --fresh to start over, or "
                      "choose another --out",
                      path);
 }

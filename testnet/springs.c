@@ -88,7 +88,7 @@ enum rc springs_check(const struct strategy *strategy, uint32_t peers, struct fa
     if (alpha * lambda < 2 * (1 - rounding)) return RC_OK;
     topology_format(&topology, text);
     return fault_set(why, RC_USAGE,
-                     "--averaging %s: springs of %g drive %u peers apart instead of together; over "
-                     "%s they must be below %.4g (2 by the largest eigenvalue of its Laplacian)",
+                     "--averaging %s: an elastic coupling of %g drives %u peers apart; over "
+                     "%s it must be below %.4g (2 by the largest eigenvalue of its Laplacian)",
                      strategy->name, alpha, peers, text, 2 / lambda);
 }

@@ -134,7 +134,7 @@ peer/download/joiner_listing.c @ unit_peer_joiner @ another model's manifest is 
 peer/node/models/choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
 peer/node/models/choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
 peer/node/models/choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
-peer/node/models/choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ OUTVOTE_NS;/return true;/
+peer/node/models/choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ CHOICE_OUTVOTE_NS;/return true;/
 peer/node/models/choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
 peer/node/models/choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
 peer/node/models/check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
@@ -155,7 +155,7 @@ peer/download/joiner.c @ unit_peer_joiner @ what changed since is fetched for a 
 peer/node/models/check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //
 peer/node/rounds/round.c @ sim_joining @ who has nobody to average with keeps its line free for rounds @ s/if \(!has_partners\(node\)\) return false;//
 peer/node/models/models.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->models->answered_ns \+ node/now_ns >= node->begun_ns + node/
-peer/download/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /
+peer/download/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ DONOR_STILL_NS \|\| /return /
 peer/download/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
 peer/download/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
 gossip/membership/dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/

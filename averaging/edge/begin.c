@@ -1,5 +1,5 @@
 /*
- * How a round of neighbours begins: its number and recursion, whom it is with, how long each is
+ * How a round of neighbours begins: its number and generation, whom it is with, how long each is
  * waited for. The picture is in edges.c. Loop thread; pure.
  */
 #include "averaging/edge/edges.h"
@@ -199,7 +199,7 @@ static bool may_raise(struct edges *edges, struct peer_id peer, struct commands 
         return true;
     }
     if (!raiser->is_scored) {
-        commands_score(out, peer, SCORE_LATE, "begins its recursion anew again and again");
+        commands_score(out, peer, SCORE_LATE, "begins a new generation again and again");
     }
     raiser->is_scored = true;
     return false;
@@ -207,7 +207,7 @@ static bool may_raise(struct edges *edges, struct peer_id peer, struct commands 
 
 static void choose_recursion(struct edges *edges, struct commands *out)
 {
-    uint64_t highest = edges->recursion;
+    uint64_t highest = edges->generation;
     struct digest graph = graph_of(edges);
 
     edges->begins++;
@@ -216,19 +216,19 @@ static void choose_recursion(struct edges *edges, struct commands *out)
         struct peer_id peer = edges->edges[i].swap.other.id;
         const struct edge_link *link = edges_link_find(edges, peer);
 
-        if (!link->has_open || link->recursion <= highest) continue;
-        if (may_raise(edges, peer, out)) highest = link->recursion;
+        if (!link->has_open || link->generation <= highest) continue;
+        if (may_raise(edges, peer, out)) highest = link->generation;
     }
-    if (highest - edges->recursion > EDGES_ROUND_LEAP) {
-        highest = edges->recursion + EDGES_ROUND_LEAP;
+    if (highest - edges->generation > EDGES_ROUND_LEAP) {
+        highest = edges->generation + EDGES_ROUND_LEAP;
     }
     if (edges->has_graph && !digest_is_equal(graph, edges->graph)) edges->wants_restart = true;
     edges->graph = graph;
     edges->has_graph = true;
     if (edges->wants_restart) highest++;
     edges->wants_restart = false;
-    if (highest == edges->recursion) return;
-    edges->recursion = highest;
+    if (highest == edges->generation) return;
+    edges->generation = highest;
     (void)commands_add(out, COMMAND_FORGET);
 }
 
@@ -249,9 +249,9 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
     if (promise_is_in_doubt_with(&edges->promises, edge->swap.other.id))
         return; /* first what was before */
     edge->is_late = false;
-    if (edges->options.has_memory && link->recursion != edges->recursion) {
+    if (edges->options.has_memory && link->generation != edges->generation) {
         edge->state = EDGE_WAITING;
-        edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour began its recursion at another time",
+        edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour began its generation at another time",
                    true, out);
         return;
     }
@@ -272,7 +272,7 @@ static void send_open(struct edges *edges, const struct edge *edge, struct comma
     open->round = edges->round;
     open->weight = edge->swap.weight;
     open->radius = edge->swap.radius;
-    open->recursion = edges->recursion;
+    open->generation = edges->generation;
     open->chunks = edges->options.chunks;
     open->schema = edges->options.schema;
     open->lineage = edges->lineage;

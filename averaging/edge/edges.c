@@ -16,11 +16,11 @@
  * is told of a round it has left says ABORT), it goes to the one after the latest from then on, and
  * waits for the others there: so a peer much slower than its neighbours meets them.
  *
- * recursion: rules that keep a sum which is zero over the swarm (exact diffusion) may only mix with
- * peers that began with zero as they did. Whoever sees the graph change, or loses what it keeps,
- * begins anew under a number one higher, and everyone who hears a higher number does. Edges between
- * unlike numbers are dropped, so among peers of one number the sum is zero, always. How often one
- * neighbour can make us do so is bounded: may_raise() in begin.c.
+ * generation: rules that keep a sum which is zero over the swarm (exact diffusion) may only mix
+ * with peers that began with zero as they did. Whoever sees the graph change, or loses what it
+ * keeps, begins anew under a number one higher, and everyone who hears a higher number does. Edges
+ * between unlike numbers are dropped, so among peers of one number the sum is zero, always. How
+ * often one neighbour can make us do so is bounded: may_raise() in begin.c.
  *
  * How a round begins is in begin.c, its data in data.c, what outlives
  * it in outcomes.c. Loop thread; pure.
@@ -257,7 +257,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     struct edge_link *link = edges_link_find(edges, from.id);
     struct edge *edge = edges_find(edges, from.id);
 
-    if (link == NULL || open->round > UINT64_MAX / 2 || open->recursion > UINT64_MAX / 2) {
+    if (link == NULL || open->round > UINT64_MAX / 2 || open->generation > UINT64_MAX / 2) {
         return RC_LIMIT;
     }
     if (!(open->weight > 0 && open->weight <= 1)) return RC_FORMAT;
@@ -273,7 +273,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     link->is_refused = false;
     link->missed = 0;
     link->round = open->round;
-    link->recursion = open->recursion;
+    link->generation = open->generation;
     link->weight = open->weight;
     link->radius = open->radius;
     promise_ask(&edges->promises, from.id, edges->now_ns, out); /* it is there, and can be asked */
@@ -544,7 +544,7 @@ static enum rc exchange_told(struct exchange *exchange, const struct round_key *
 static enum rc exchange_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
 {
     const struct edges *edges = edges_seen(exchange);
-    uint64_t numbers[2] = {edges->counts.next_round, edges->recursion};
+    uint64_t numbers[2] = {edges->counts.next_round, edges->generation};
 
     return promise_save(&edges->promises, numbers, bytes, count);
 }
@@ -557,7 +557,7 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
 
     if (rc != RC_OK) return rc;
     if (numbers[0] > edges->counts.next_round) edges->counts.next_round = numbers[0];
-    edges->recursion = numbers[1];
+    edges->generation = numbers[1];
     edges->wants_restart = true; /* the others have gone on since */
     return RC_OK;
 }

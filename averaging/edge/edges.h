@@ -12,7 +12,7 @@
 enum {
     EDGES_MAX = GROUP_MEMBERS_MAX, /* neighbours */
     EDGES_SLOTS = 4,               /* planes of neighbours staged at once */
-    EDGES_RAISERS_MAX = EDGES_MAX  /* who made us begin our recursion anew, and how often */
+    EDGES_RAISERS_MAX = EDGES_MAX  /* who made us begin our generation anew, and how often */
 };
 #define EDGES_NO_SLOT UINT32_MAX
 /* How far one message may move us ahead, see group/group.h. */
@@ -55,7 +55,7 @@ struct edge_link {
     bool has_open;
     uint64_t mirror_round; /* of what follows */
     struct digest mirror;  /* the copy it holds of us */
-    uint64_t round, recursion;
+    uint64_t round, generation;
     float weight, radius;
     bool is_refused; /* we had told it that we do without it there */
     uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
@@ -111,7 +111,7 @@ struct edges {
     struct edge_mirror mirrors[MIRRORS_MAX];
     struct digest *hashes[EDGES_SLOTS]; /* mirrors: [chunks] each, of the chunks that came */
 
-    uint64_t recursion, begins; /* rounds begun in this life */
+    uint64_t generation, begins; /* rounds begun in this life */
     bool wants_restart;
     struct edge_raiser raisers[EDGES_RAISERS_MAX];
     struct edge_leader leaders[EDGES_MAX];

@@ -1,7 +1,7 @@
 /*
- * rule exact-diffusion: neighbours' average without the bias that unlike data leave in it (D2: Tang
- * et al. 2018, arXiv:1803.07068; exact diffusion: Yuan et al. 2017, arXiv:1702.05122). With psi the
- * model after its own steps and x after mixing, x' = W (psi + x - psi_before).
+ * rule exact-diffusion: neighbours' average without the bias that non-IID data leave in it (D2:
+ * Tang et al. 2018, arXiv:1803.07068; exact diffusion: Yuan et al. 2017, arXiv:1702.05122). With
+ * psi the model after its own steps and x after mixing, x' = W (psi + x - psi_before).
  *
  * What a peer keeps is c = x - psi_before: all that mixing has added and that steps pull against.
  * It tells its neighbours z = psi + c, and

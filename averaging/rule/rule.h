@@ -1,7 +1,7 @@
 /*
- * rule: what is done with what arrived; arithmetic only. Runs in jobs of the exchange lane, one at
- * a time. Life of a round: begin, then absorb in any order of arrival (and, for a part owner,
- * reduce; for the others, agree), then settle or cancel.
+ * rule: how received parameters are combined; arithmetic only. Runs in jobs of the exchange lane,
+ * one at a time. Life of a round: begin, then absorb in any order of arrival (and, for a part
+ * owner, reduce; for the others, agree), then settle or cancel.
  */
 #ifndef GRAPEVINE_AVERAGING_RULE_RULE_H
 #define GRAPEVINE_AVERAGING_RULE_RULE_H

@@ -244,7 +244,7 @@ static const struct method methods[] = {
      .topology = {.kind = TOPOLOGY_RING},
      .settings = {STEPS_H},
      .help =
-         "d2          dpsgd without the bias of unlike data, for two more planes of memory: H=N "
+         "d2          dpsgd without the bias of non-IID data, for two more models of memory: H=N "
          "(1)   Tang et al. 2018, arXiv:1803.07068"},
     {.name = "gradient-tracking",
      .is_averaging = true,

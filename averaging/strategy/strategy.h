@@ -55,7 +55,7 @@ struct strategy_specs { /* NULL or "": not given */
 };
 
 /** RC_PARSE / RC_USAGE: the column, or the nearest known name. The methods, their settings and
- *  papers: averaging/README.md. */
+ *  papers: docs/methods.md. */
 MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                                 struct fault *why);
 /** RC_USAGE: in a swarm of so many somebody would have more neighbours than rounds of neighbours

@@ -9,13 +9,12 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/flow/ration.h"
+#include "gossip/times.h"
 #include "gossip/wire/address.h"
 
 #define PREFIX_COST_NS (NS_PER_S / GATE_PREFIX_RATE)
 #define HALF_COST_NS   (NS_PER_S / GATE_HALF_RATE)
 #define PREFIX_FULL_NS (GATE_PREFIX_BURST * PREFIX_COST_NS)
-#define HALF_FULL_NS   NS_PER_S /* one second's worth */
-#define STALLED_NS     NS_PER_S /* a handshake may be evicted after so long */
 
 enum { SLOTS = GATE_WAITING_MAX + GATE_ANSWERING_MAX, HALF_OPEN = 0, HALF_KNOWN = 1 };
 
@@ -222,12 +221,13 @@ static bool is_in_ration(struct gate *gate, const struct ration *ration, bool is
     }
     *half = HALF_KNOWN;
     if (is_known &&
-        ration_has(gate->half_full_ns[HALF_KNOWN], now_ns, HALF_COST_NS, HALF_FULL_NS)) {
+        ration_has(gate->half_full_ns[HALF_KNOWN], now_ns, HALF_COST_NS, GATE_HALF_FULL_NS)) {
         return true;
     }
     *half = HALF_OPEN;
-    if (common + HALF_COST_NS <= HALF_FULL_NS) {
-        allowed = 4 * PREFIX_FULL_NS / 1000 * ((HALF_FULL_NS - common) / (HALF_FULL_NS / 1000));
+    if (common + HALF_COST_NS <= GATE_HALF_FULL_NS) {
+        allowed =
+            4 * PREFIX_FULL_NS / 1000 * ((GATE_HALF_FULL_NS - common) / (GATE_HALF_FULL_NS / 1000));
         if (owed <= allowed) return true;
     }
     gate->counts.spent_all++;
@@ -247,7 +247,7 @@ static bool make_room(struct gate *gate, uint64_t now_ns, uint64_t *evicted)
 
     if (gate->counts.answering < GATE_ANSWERING_MAX) return true;
     slot = slot_of_busiest(gate, STAGE_ANSWERING);
-    if (now_ns - slot->since_ns < STALLED_NS) {
+    if (now_ns - slot->since_ns < GATE_STALLED_NS) {
         gate->counts.spent_all++;
         return false;
     }

@@ -3,10 +3,9 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "gossip/times.h"
 
 #include <math.h>
-
-#define HALF_LIFE_NS (600 * NS_PER_S)
 
 static const struct {
     int32_t points;
@@ -31,7 +30,7 @@ double score_now(const struct score_sum *score, uint64_t now_ns)
 {
     uint64_t age_ns = now_ns > score->at_ns ? now_ns - score->at_ns : 0;
 
-    return score->points * exp2(-(double)age_ns / (double)HALF_LIFE_NS);
+    return score->points * exp2(-(double)age_ns / (double)SCORE_HALF_LIFE_NS);
 }
 
 void score_note(struct score_sum *score, enum score_reason reason, uint64_t now_ns)

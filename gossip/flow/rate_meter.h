@@ -12,14 +12,13 @@
 #define GRAPEVINE_GOSSIP_FLOW_RATE_METER_H
 
 #include "base/bytes.h"
+#include "gossip/times.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { METER_SAMPLES = 4 };
-#define METER_BUSY_NS  (20 * NS_PER_MS)
-#define METER_AGE_NS   (600 * NS_PER_S)
 #define METER_RATE_MAX UINT64_C(1000000000000) /* bytes a second; beyond, all are the same */
 
 /* Zeroed is empty. */

@@ -12,13 +12,12 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/times.h"
 
 #include <math.h>
 #include <stdio.h>
 
 enum { TRANSMITS_MIN = 3, HEARSAY_MIN = FULL_MESH_MAX, CAPACITY_FIRST = 16 };
-
-#define RTT_SAMPLE_MAX (60 * NS_PER_S)
 
 enum rc book_init(struct membership *m)
 {
@@ -401,7 +400,7 @@ uint32_t pending_take_words(struct membership *m, uint8_t bytes[ACCUSATIONS_MAX 
 
 void rtt_sample(struct rtt *rtt, uint64_t sample_ns)
 {
-    uint64_t sample = sample_ns < RTT_SAMPLE_MAX ? sample_ns : RTT_SAMPLE_MAX, error;
+    uint64_t sample = sample_ns < RTT_SAMPLE_MAX_NS ? sample_ns : RTT_SAMPLE_MAX_NS, error;
 
     if (sample == 0) sample = 1; /* 0 means: not measured */
     rtt->peak_ns = sample > rtt->peak_ns ? sample : rtt->peak_ns - (rtt->peak_ns - sample) / 4;

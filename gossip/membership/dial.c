@@ -15,23 +15,11 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/flow/ration.h"
+#include "gossip/times.h"
 
 #include <stdio.h>
 
 enum { BOOTSTRAP_TRIES = 20 }; /* quick ones, for an address that never answered */
-
-#define BOOTSTRAP_FIRST     (100 * NS_PER_MS)
-#define BOOTSTRAP_ALONE_MAX (2 * NS_PER_S)
-#define BOOTSTRAP_LINKED    (60 * NS_PER_S)
-#define BACKOFF_FIRST       (1 * NS_PER_S)
-#define BACKOFF_MAX         (60 * NS_PER_S)
-#define BACKOFF_ALONE_MAX   (5 * NS_PER_S)
-#define BACKOFF_VOUCHED     (10 * NS_PER_S)   /* others reach it */
-#define PUT_OFF             (5 * NS_PER_S)    /* after a dial that we had no place for */
-#define OTHERS_TURN         (300 * NS_PER_MS) /* the larger id waits so long for the smaller */
-#define DIAL_LASTS_MAX      (15 * NS_PER_S)
-#define DIAL_GAP            (NS_PER_S / 32) /* 32 a second ... */
-#define DIAL_BURST          (64 * DIAL_GAP) /* ... after 64 at once */
 
 uint64_t membership_jitter(struct membership *m, uint64_t base_ns)
 {
@@ -69,7 +57,7 @@ void membership_add_bootstrap(struct membership *m, const char *address)
         if (strcmp(d->bootstraps[i].address, address) == 0) return;
     }
     entry = &d->bootstraps[d->bootstraps_count++];
-    *entry = (struct bootstrap){.backoff_ns = BOOTSTRAP_FIRST};
+    *entry = (struct bootstrap){.backoff_ns = BOOTSTRAP_FIRST_NS};
     copy_address(entry->address, address);
     dialler_wake(m, 0);
 }
@@ -79,17 +67,19 @@ uint64_t dialler_turn_ns(const struct membership *m, const struct member *member
 {
     bool is_first = peer_id_compare(m->self_id, member->id) < 0;
 
-    if (member_brief(member)->nat == NAT_OUTBOUND)
-        return m->nat == NAT_OUTBOUND ? BACKOFF_FIRST : BACKOFF_MAX;
-    return is_first || m->nat == NAT_OUTBOUND ? 0 : OTHERS_TURN;
+    if (member_brief(member)->nat == NAT_OUTBOUND) {
+        return m->nat == NAT_OUTBOUND ? BACKOFF_FIRST_NS : BACKOFF_MAX_NS;
+    }
+    return is_first || m->nat == NAT_OUTBOUND ? 0 : DIAL_TURN_NS;
 }
 
 void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    uint64_t spread = rng_below(&m->rng, 50 * NS_PER_MS);
+    uint64_t spread = rng_below(&m->rng, DIAL_SPREAD_NS);
 
     member->failures = 0;
-    member->backoff_ns = member_brief(member)->nat == NAT_OUTBOUND ? BACKOFF_MAX : BACKOFF_FIRST;
+    member->backoff_ns =
+        member_brief(member)->nat == NAT_OUTBOUND ? BACKOFF_MAX_NS : BACKOFF_FIRST_NS;
     if (m->view.is_partial && member->state == MEMBER_KNOWN) return; /* the view picks */
     member->dial_ns = now_ns + spread + dialler_turn_ns(m, member);
     dialler_wake(m, member->dial_ns);
@@ -97,10 +87,12 @@ void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
 
 void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    uint64_t wait = member->backoff_ns < BACKOFF_VOUCHED ? member->backoff_ns : BACKOFF_VOUCHED;
+    uint64_t wait =
+        member->backoff_ns < BACKOFF_VOUCHED_NS ? member->backoff_ns : BACKOFF_VOUCHED_NS;
 
     if (m->view.is_partial) return;
-    member->dial_ns = now_ns + membership_jitter(m, wait > BACKOFF_FIRST ? wait : BACKOFF_FIRST);
+    member->dial_ns =
+        now_ns + membership_jitter(m, wait > BACKOFF_FIRST_NS ? wait : BACKOFF_FIRST_NS);
     dialler_wake(m, member->dial_ns);
 }
 
@@ -118,13 +110,13 @@ void dialler_on_alone(struct membership *m, uint64_t now_ns)
 
     for (uint32_t i = 0; i < d->bootstraps_count; i++) {
         struct bootstrap *entry = &d->bootstraps[i];
-        uint64_t soon = now_ns + membership_jitter(m, BOOTSTRAP_FIRST);
+        uint64_t soon = now_ns + membership_jitter(m, BOOTSTRAP_FIRST_NS);
 
-        entry->backoff_ns = BOOTSTRAP_FIRST;
+        entry->backoff_ns = BOOTSTRAP_FIRST_NS;
         if (entry->dial_ns > soon) entry->dial_ns = soon;
     }
     hosts_forgive(m);
-    m->heal_ns = now_ns + membership_jitter(m, BACKOFF_ALONE_MAX);
+    m->heal_ns = now_ns + membership_jitter(m, BACKOFF_ALONE_MAX_NS);
     dialler_wake(m, now_ns);
     membership_wake(m, m->heal_ns);
 }
@@ -149,7 +141,7 @@ void dialler_heal(struct membership *m, uint64_t now_ns)
         chosen->dial_ns = now_ns;
         dialler_wake(m, now_ns);
     }
-    m->heal_ns = now_ns + membership_jitter(m, is_alone(m) ? BACKOFF_ALONE_MAX : BACKOFF_MAX);
+    m->heal_ns = now_ns + membership_jitter(m, is_alone(m) ? BACKOFF_ALONE_MAX_NS : BACKOFF_MAX_NS);
 }
 
 static struct dial *dial_find(struct dialler *d, const char *address)
@@ -173,10 +165,12 @@ static struct bootstrap *bootstrap_find(struct dialler *d, const char *address)
 static void bootstrap_again(struct membership *m, struct bootstrap *entry, uint64_t now_ns)
 {
     bool is_given_up = entry->failures >= BOOTSTRAP_TRIES;
-    uint64_t cap = is_given_up && !is_alone(m) ? BOOTSTRAP_LINKED : BOOTSTRAP_ALONE_MAX;
+    uint64_t cap = is_given_up && !is_alone(m) ? BOOTSTRAP_LINKED_NS : BOOTSTRAP_ALONE_MAX_NS;
     uint64_t wait = entry->backoff_ns < cap ? entry->backoff_ns : cap;
 
-    if (entry->failures == 0) wait = BOOTSTRAP_LINKED; /* just reached: its member is dialled now */
+    if (entry->failures == 0) {
+        wait = BOOTSTRAP_LINKED_NS; /* just reached: its member is dialled now */
+    }
     entry->dial_ns = now_ns + membership_jitter(m, wait);
     entry->backoff_ns = entry->backoff_ns < cap / 2 ? entry->backoff_ns * 2 : cap;
     dialler_wake(m, entry->dial_ns);
@@ -212,7 +206,7 @@ static void give_up(struct membership *m, struct member *member, uint64_t now_ns
 
 static void member_dial_failed(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    uint64_t cap = is_alone(m) ? BACKOFF_ALONE_MAX : BACKOFF_MAX;
+    uint64_t cap = is_alone(m) ? BACKOFF_ALONE_MAX_NS : BACKOFF_MAX_NS;
 
     if (member->contact != NULL) return;
     if (next_address(member)) {
@@ -228,13 +222,13 @@ static void member_dial_failed(struct membership *m, struct member *member, uint
         if (member->failures >= KNOWN_FAILURES_MAX) give_up(m, member, now_ns);
         return;
     }
-    if (member->state == MEMBER_DEAD && member->backoff_ns >= BACKOFF_MAX) {
+    if (member->state == MEMBER_DEAD && member->backoff_ns >= BACKOFF_MAX_NS) {
         member->dial_ns = UINT64_MAX; /* healing only, from here on */
         return;
     }
     member->dial_ns =
         now_ns + membership_jitter(m, member->backoff_ns < cap ? member->backoff_ns : cap);
-    if (member->backoff_ns < BACKOFF_MAX) member->backoff_ns *= 2;
+    if (member->backoff_ns < BACKOFF_MAX_NS) member->backoff_ns *= 2;
     dialler_wake(m, member->dial_ns);
     if (member->state == MEMBER_SUSPECT) membership_wake(m, now_ns + 1); /* it may be over now */
     if (member->state == MEMBER_KNOWN && member->failures >= KNOWN_FAILURES_MAX) {
@@ -273,7 +267,7 @@ void membership_on_dial_put_off(struct membership *m, const char *address, uint6
     struct dial *dial = dial_find(&m->dialler, address);
     struct bootstrap *entry = bootstrap_find(&m->dialler, address);
     struct member *member = dial != NULL ? dial_end(m, dial) : NULL;
-    uint64_t at_ns = now_ns + membership_jitter(m, PUT_OFF);
+    uint64_t at_ns = now_ns + membership_jitter(m, DIAL_PUT_OFF_NS);
 
     if (member != NULL) member->dial_ns = at_ns;
     if (entry != NULL) entry->dial_ns = at_ns;
@@ -299,14 +293,14 @@ void dialler_on_reached(struct membership *m, const char *address, struct peer_i
     }
     if (member != NULL && member->contact != NULL) member->is_chosen = false;
     if (member != NULL && peer_id_is_equal(member->id, id) && member->contact == NULL) {
-        member->dial_ns = now_ns + membership_jitter(m, BACKOFF_FIRST);
+        member->dial_ns = now_ns + membership_jitter(m, BACKOFF_FIRST_NS);
         dialler_wake(m, member->dial_ns);
     }
     if (entry == NULL) return;
     entry->is_self = peer_id_is_equal(id, m->self_id);
     entry->has_id = true;
     entry->id = id;
-    entry->backoff_ns = BOOTSTRAP_FIRST;
+    entry->backoff_ns = BOOTSTRAP_FIRST_NS;
     entry->failures = 0;
     bootstrap_again(m, entry, now_ns);
 }
@@ -344,8 +338,8 @@ static uint64_t earliest_end(const struct dialler *d, uint64_t at_ns)
 static struct dial *dial_slot(struct dialler *d, uint64_t now_ns, uint64_t *again_ns)
 {
     *again_ns = UINT64_MAX;
-    if (!ration_has(d->credit_ns, now_ns, 0, DIAL_BURST)) {
-        *again_ns = d->credit_ns - DIAL_BURST;
+    if (!ration_has(d->credit_ns, now_ns, 0, DIAL_BURST_NS)) {
+        *again_ns = d->credit_ns - DIAL_BURST_NS;
         return NULL;
     }
     for (uint32_t i = 0; i < DIALS_MAX; i++) {
@@ -464,7 +458,7 @@ static bool is_passed_over(struct membership *m, struct member *member, uint64_t
         standing_at(m, member, member->address_next, now_ns, &unused) != HOST_SPENT) {
         return false;
     }
-    ration_take(&m->dialler.credit_ns, now_ns, DIAL_GAP);
+    ration_take(&m->dialler.credit_ns, now_ns, DIAL_GAP_NS);
     member_dial_failed(m, member, now_ns);
     return true;
 }
@@ -492,7 +486,7 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
         }
     } while (is_passed_over(m, member, now_ns));
     CHECK((entry != NULL) != (member != NULL));
-    *dial = (struct dial){.has_id = member != NULL, .until_ns = now_ns + DIAL_LASTS_MAX};
+    *dial = (struct dial){.has_id = member != NULL, .until_ns = now_ns + DIAL_LASTS_MAX_NS};
     if (member != NULL) {
         dial->id = member->id;
         member->is_dialling = true;
@@ -505,6 +499,6 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
         standing_at(m, member, member->address_next, now_ns, &at_ns) == HOST_STRANGE) {
         host_on_dial(m, dial, now_ns);
     }
-    ration_take(&d->credit_ns, now_ns, DIAL_GAP);
+    ration_take(&d->credit_ns, now_ns, DIAL_GAP_NS);
     return true;
 }

@@ -18,14 +18,12 @@
 #include "gossip/membership/internal.h"
 
 #include "base/check.h"
+#include "gossip/times.h"
 #include "gossip/wire/address.h"
 
 #include <string.h>
 
 enum { FAILURES_MAX = 8 };
-
-#define HOST_GAP   (1 * NS_PER_S)
-#define HOST_AGAIN (600 * NS_PER_S) /* after FAILURES_MAX in vain */
 
 /* The bytes before the port, colon included; 0: there is no port. */
 static size_t host_bytes(const char *address)
@@ -195,7 +193,7 @@ enum host_standing host_standing(struct membership *m, const char *address, uint
         return HOST_LATER;
     }
     if (!host.is_name) return HOST_STRANGE;
-    *at_ns = is_name_in_the_air(&m->dialler) ? now_ns + HOST_GAP : m->dialler.names_ns;
+    *at_ns = is_name_in_the_air(&m->dialler) ? now_ns + HOST_GAP_NS : m->dialler.names_ns;
     return *at_ns > now_ns ? HOST_LATER : HOST_STRANGE;
 }
 
@@ -206,8 +204,8 @@ void host_on_dial(struct membership *m, struct dial *dial, uint64_t now_ns)
     host_parse(dial->address, &host);
     dial->is_budgeted = true;
     dial->is_looked_up = host.is_name;
-    tries_of(&m->dialler, &host)->next_ns = now_ns + HOST_GAP;
-    if (host.is_name) m->dialler.names_ns = now_ns + HOST_GAP;
+    tries_of(&m->dialler, &host)->next_ns = now_ns + HOST_GAP_NS;
+    if (host.is_name) m->dialler.names_ns = now_ns + HOST_GAP_NS;
 }
 
 void host_on_failed(struct membership *m, const struct dial *dial, uint64_t now_ns)
@@ -219,7 +217,7 @@ void host_on_failed(struct membership *m, const struct dial *dial, uint64_t now_
     host_parse(dial->address, &host);
     tries = tries_of(&m->dialler, &host);
     if (tries->failures < FAILURES_MAX) tries->failures++;
-    if (tries->failures == FAILURES_MAX) tries->next_ns = now_ns + HOST_AGAIN;
+    if (tries->failures == FAILURES_MAX) tries->next_ns = now_ns + HOST_AGAIN_NS;
 }
 
 void host_on_reached(struct membership *m, const char *address, uint64_t now_ns)

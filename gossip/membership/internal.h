@@ -10,6 +10,7 @@
 #include "gossip/membership/membership.h"
 #include "gossip/membership/shelf.h"
 #include "gossip/signed/accusation.h"
+#include "gossip/times.h"
 
 #include <sys/queue.h>
 
@@ -31,11 +32,6 @@ enum {
     TRIES_SLOTS = 128 * HOST_WAYS,
     SOURCES = 256 /* from whom hearsay came, by the first byte of the id */
 };
-
-#define MEMBERSHIP_SYNC_FIRST (1 * NS_PER_S)  /* ask for a book so long after news */
-#define MEMBERSHIP_DAMPED     (10 * NS_PER_S) /* one change of a member's state is told a time */
-#define MEMBERSHIP_ASK_GAP    (500 * NS_PER_MS)
-#define PING_TIMEOUT_MIN      (500 * NS_PER_MS)
 
 struct rtt {
     uint64_t srtt_ns; /* 0: no sample yet */

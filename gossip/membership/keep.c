@@ -5,8 +5,7 @@
 #include "gossip/membership/internal.h"
 
 #include "base/check.h"
-
-#define KEPT_IN_VAIN (5 * NS_PER_S)
+#include "gossip/times.h"
 
 uint64_t membership_changes(const struct membership *m)
 {
@@ -32,7 +31,7 @@ static bool stays_away(const struct member *member, uint64_t now_ns)
     bool is_dialled =
         member_brief(member)->nat != NAT_OUTBOUND && member_address(member, 0) != NULL;
 
-    return !is_dialled && member->contact == NULL && now_ns >= member->kept_ns + KEPT_IN_VAIN;
+    return !is_dialled && member->contact == NULL && now_ns >= member->kept_ns + KEPT_IN_VAIN_NS;
 }
 
 void kept_tick(struct membership *m, uint64_t now_ns)

@@ -24,13 +24,11 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/flow/ration.h"
+#include "gossip/times.h"
 #include "gossip/wire/address.h"
 
 #include <stdio.h>
 
-#define HINT_GAP         (10 * NS_PER_S)
-#define RENEW_GAP        (5 * NS_PER_S)  /* between newer records of one never linked ... */
-#define RENEW_BURST      (4 * RENEW_GAP) /* ... after a few at once */
 #define INCARNATION_JUMP (UINT64_C(1) << 20)
 
 enum {
@@ -131,7 +129,7 @@ struct membership *membership_create(const struct membership_options *options)
     m->next_ns = UINT64_MAX;
     m->dialler.next_ns = UINT64_MAX;
     m->dialler.hosts_seed = rng_mix(options->shelf_seed, options->seed);
-    m->sync_interval_ns = MEMBERSHIP_SYNC_FIRST;
+    m->sync_interval_ns = SYNC_FIRST_NS;
     m->sync_ns = UINT64_MAX;
     m->heal_ns = UINT64_MAX;
     m->refute_at_ns = UINT64_MAX;
@@ -151,7 +149,7 @@ void membership_destroy(struct membership *m)
 
 void membership_on_news(struct membership *m, uint64_t now_ns)
 {
-    uint64_t soon = MEMBERSHIP_SYNC_FIRST * (1 + m->book.counted / SYNC_BUCKETS);
+    uint64_t soon = SYNC_FIRST_NS * (1 + m->book.counted / SYNC_BUCKETS);
 
     view_check(m);
     if (m->sync_interval_ns > soon) m->sync_interval_ns = soon;
@@ -169,8 +167,8 @@ bool membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns)
     if (m->is_leaving || claimed < m->options.incarnation) return false;
     if (claimed - m->options.incarnation > INCARNATION_JUMP || claimed == UINT64_MAX) return false;
     if (claimed == m->options.incarnation && m->refuted_ns > 0 &&
-        now_ns < m->refuted_ns + MEMBERSHIP_DAMPED) {
-        m->refute_at_ns = m->refuted_ns + MEMBERSHIP_DAMPED;
+        now_ns < m->refuted_ns + MEMBER_DAMPED_NS) {
+        m->refute_at_ns = m->refuted_ns + MEMBER_DAMPED_NS;
         membership_wake(m, m->refute_at_ns);
         return false;
     }
@@ -212,7 +210,9 @@ void membership_set_reach(struct membership *m, enum nat_class nat,
 static void on_hint(struct membership *m, struct member *member, uint64_t now_ns)
 {
     if (member->state != MEMBER_DEAD || member->contact != NULL || member->is_dialling) return;
-    if (member->dial_ns <= now_ns + HINT_GAP || now_ns < member->since_ns + HINT_GAP) return;
+    if (member->dial_ns <= now_ns + DEAD_HINT_NS || now_ns < member->since_ns + DEAD_HINT_NS) {
+        return;
+    }
     member->since_ns = now_ns;
     dialler_pick(m, member, now_ns);
 }
@@ -277,7 +277,7 @@ static void know_better(struct membership *m, struct peer_id to, struct member *
  * honest one rises once in ten seconds; whoever misses a record gets it by anti-entropy. */
 static bool is_rising_too_fast(const struct member *member, uint64_t now_ns)
 {
-    return member->is_hearsay && !ration_has(member->renewed_ns, now_ns, 0, RENEW_BURST);
+    return member->is_hearsay && !ration_has(member->renewed_ns, now_ns, 0, RENEW_BURST_NS);
 }
 
 bool membership_may_check(struct member *from, uint64_t now_ns)
@@ -336,7 +336,7 @@ static enum rc absorb_other(struct membership *m, struct peer_id from, const str
         shelf_unref(m->book.shelf, known);
         return RC_OK;
     }
-    ration_take(&member->renewed_ns, now_ns, RENEW_GAP);
+    ration_take(&member->renewed_ns, now_ns, RENEW_GAP_NS);
     commit_record(m, member, known, now_ns);
     return RC_OK;
 }
@@ -458,10 +458,10 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
     dialler_on_reached(m, address, id, now_ns);
     remember_address(m, member, address);
     membership_send_record(m, id, &m->self, out);
-    if (m->book.counted < SYNC_BUCKETS || now_ns >= m->asked_ns + MEMBERSHIP_ASK_GAP) {
+    if (m->book.counted < SYNC_BUCKETS || now_ns >= m->asked_ns + SYNC_ASK_GAP_NS) {
         sync_ask(m, member, now_ns, out); /* of a large book one at a time is enough */
     }
-    if (m->sync_ns == UINT64_MAX) m->sync_ns = now_ns + membership_jitter(m, MEMBERSHIP_SYNC_FIRST);
+    if (m->sync_ns == UINT64_MAX) m->sync_ns = now_ns + membership_jitter(m, SYNC_FIRST_NS);
     if (m->heal_ns == UINT64_MAX) dialler_heal(m, now_ns);
     membership_wake(m, now_ns);
 }

@@ -1,23 +1,15 @@
 /*
- * The clockwork of a membership: probes on idle links, silence, our own health, rounds of gossip,
+ * The timers of a membership: probes on idle links, silence, our own health, rounds of gossip,
  * and which message goes where. See membership.c for the whole. Loop thread.
  */
 #include "gossip/membership/internal.h"
 
 #include "base/check.h"
+#include "gossip/times.h"
 
 #include <stdlib.h>
 
 enum { GOSSIP_FANOUT = 3, MEASURE_EVERY = 5, PING_WORDS_MAX = 8, WAN_PERIODS = 3 };
-
-#define GOSSIP_INTERVAL (200 * NS_PER_MS)
-#define SILENT_MIN      (3 * NS_PER_S)
-#define SILENT_MAX      (20 * NS_PER_S) /* before the health factor */
-#define HEALTH_RECOVERS (10 * NS_PER_S) /* for one step of health regained */
-#define FORGET_AFTER    (24 * 3600 * NS_PER_S)
-#define PERIOD_CHECK    (5 * NS_PER_S)
-#define WAN_ABOVE       (60 * NS_PER_MS) /* median round trip: the slower rhythm ... */
-#define LAN_BELOW       (40 * NS_PER_MS) /* ... and the quicker one again */
 
 /* --- messages -------------------------------------------------------------------------------- */
 
@@ -141,7 +133,7 @@ void health_worse(struct membership *m, uint64_t now_ns)
     if (m->worse_ns > 0 && now_ns < m->worse_ns + m->period_ns) return;
     m->worse_ns = now_ns;
     if (m->health < HEALTH_MAX) m->health++;
-    m->health_ns = now_ns + HEALTH_RECOVERS;
+    m->health_ns = now_ns + HEALTH_STEP_NS;
     membership_wake(m, m->health_ns);
 }
 
@@ -174,7 +166,7 @@ static void health_tick(struct membership *m, uint64_t now_ns)
         on_late(m, late_ns, now_ns);
     } else if (m->health > 0 && now_ns >= m->health_ns) {
         m->health--;
-        m->health_ns = now_ns + HEALTH_RECOVERS;
+        m->health_ns = now_ns + HEALTH_STEP_NS;
     }
 }
 
@@ -195,14 +187,14 @@ static void period_tick(struct membership *m, uint64_t now_ns)
     uint32_t count = 0;
 
     if (now_ns < m->period_check_ns) return;
-    m->period_check_ns = now_ns + PERIOD_CHECK;
+    m->period_check_ns = now_ns + PERIOD_CHECK_NS;
     TAILQ_FOREACH (member, &m->linked, in_linked) {
         if (member->rtt.srtt_ns > 0 && count < LINKS_MAX) rtts[count++] = member->rtt.srtt_ns;
     }
     if (count == 0) return;
     qsort(rtts, count, sizeof(rtts[0]), compare_u64);
-    if (rtts[count / 2] > WAN_ABOVE) m->period_ns = WAN_PERIODS * m->options.probe_interval_ns;
-    if (rtts[count / 2] < LAN_BELOW) m->period_ns = m->options.probe_interval_ns;
+    if (rtts[count / 2] > RTT_WAN_NS) m->period_ns = WAN_PERIODS * m->options.probe_interval_ns;
+    if (rtts[count / 2] < RTT_LAN_NS) m->period_ns = m->options.probe_interval_ns;
 }
 
 /* How long a link may be silent before its member is suspected. */
@@ -211,8 +203,8 @@ static uint64_t silent_limit(const struct membership *m, const struct member *me
     uint64_t rtt = member->rtt.srtt_ns + 4 * member->rtt.rttvar_ns;
     uint64_t limit = 4 * m->period_ns + 8 * rtt;
 
-    if (limit < SILENT_MIN) limit = SILENT_MIN;
-    if (limit > SILENT_MAX) limit = SILENT_MAX;
+    if (limit < SILENT_MIN_NS) limit = SILENT_MIN_NS;
+    if (limit > SILENT_MAX_NS) limit = SILENT_MAX_NS;
     return limit * (1 + m->health);
 }
 
@@ -220,7 +212,7 @@ uint64_t probe_timeout(const struct membership *m, const struct member *member)
 {
     uint64_t limit = 4 * member->rtt.srtt_ns;
 
-    if (limit < PING_TIMEOUT_MIN) limit = PING_TIMEOUT_MIN;
+    if (limit < PING_TIMEOUT_MIN_NS) limit = PING_TIMEOUT_MIN_NS;
     return limit * (1 + m->health);
 }
 
@@ -263,7 +255,7 @@ static void linked_tick(struct membership *m, struct member *member, uint64_t no
     if (now_ns >= contact->part_ns) {
         membership_hangup(m, member);
     } else if (member->state == MEMBER_LEFT) {
-        if (now_ns >= member->since_ns + SILENT_MIN) membership_hangup(m, member);
+        if (now_ns >= member->since_ns + SILENT_MIN_NS) membership_hangup(m, member);
     } else if (now_ns >= contact->silent_ns + silent_limit(m, member)) {
         bool is_vouched = member->vouched_ns + 2 * m->period_ns > now_ns &&
                           member->vouched_ns > contact->silent_ns;
@@ -289,7 +281,9 @@ static uint64_t linked_next(const struct membership *m, const struct member *mem
     uint64_t next_ns, ask_ns;
 
     if (contact->wants_hangup) return UINT64_MAX;
-    if (member->state == MEMBER_LEFT) return member->since_ns + SILENT_MIN; /* it hangs up itself */
+    if (member->state == MEMBER_LEFT) {
+        return member->since_ns + SILENT_MIN_NS; /* it hangs up itself */
+    }
     next_ns = contact->silent_ns + silent_limit(m, member);
     ask_ns = inquire_ns(m, member);
     if (ask_ns < next_ns) next_ns = ask_ns;
@@ -301,7 +295,7 @@ static uint64_t linked_next(const struct membership *m, const struct member *mem
 static bool is_answering(const struct membership *m, const struct member *member, uint64_t now_ns)
 {
     return member->heard_ns >= member->contact->asked_ns &&
-           now_ns <= member->heard_ns + m->period_ns + PING_TIMEOUT_MIN;
+           now_ns <= member->heard_ns + m->period_ns + PING_TIMEOUT_MIN_NS;
 }
 
 static bool is_one_of(const struct member *member, struct member *const *chosen, uint32_t count)
@@ -358,7 +352,7 @@ static void gossip_tick(struct membership *m, uint64_t now_ns, struct outbox *ou
     uint32_t count = 0;
 
     if (m->pending_count == 0 || m->linked_count == 0 || now_ns < m->gossip_ns) return;
-    m->gossip_ns = now_ns + GOSSIP_INTERVAL;
+    m->gossip_ns = now_ns + GOSSIP_INTERVAL_NS;
     while (count < GOSSIP_FANOUT) {
         struct message message = {.type = MESSAGE_GOSSIP};
         struct member *member = probe_random(m, chosen, count, NULL);
@@ -377,7 +371,7 @@ static void forget_tick(struct membership *m, uint64_t now_ns)
     for (uint32_t i = m->book.count; i > 0; i--) {
         struct member *member = m->book.members[i - 1];
 
-        if (member->contact != NULL || now_ns - member->since_ns < FORGET_AFTER) continue;
+        if (member->contact != NULL || now_ns - member->since_ns < DEAD_FORGOTTEN_NS) continue;
         if (member->state == MEMBER_DEAD || member->state == MEMBER_LEFT) book_remove(m, member);
     }
 }

@@ -15,14 +15,11 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/times.h"
 
 #include <math.h>
 
 enum { SUSPECT_PERIODS = 6, SUSPECT_PERIODS_MAX = 24, SHOWN_MAX = 2 };
-
-#define SUSPECT_FLOOR (2 * NS_PER_S)
-#define TOLD_GAP      (1 * NS_PER_S)
-#define DOUBT_AGAIN   (60 * NS_PER_S) /* between doubts of ourselves on one member's word */
 
 /* How many distinct accusers are enough. */
 static uint32_t witnesses(const struct membership *m)
@@ -48,7 +45,7 @@ static uint64_t suspect_dead_ns(const struct membership *m, const struct member 
     uint32_t needed = witnesses(m), have = witnesses_of(member);
 
     if (member->was_reset && member->failures > 0 && (member->denied > 0 || member->asked == 0)) {
-        return member->since_ns + SUSPECT_FLOOR * patience(m);
+        return member->since_ns + SUSPECT_MIN_NS * patience(m);
     }
     least = SUSPECT_PERIODS * (size > 1 ? size : 1) * (double)(m->period_ns * patience(m));
     if (needed == 0) return member->since_ns + (uint64_t)least;
@@ -133,8 +130,8 @@ static uint64_t accuse_ns(const struct membership *m, const struct member *membe
 
     if (!member->is_direct || member->record == NULL || m->linked_count == 0) return UINT64_MAX;
     if (member->words != NULL && member->words->has_own) return UINT64_MAX;
-    if (member->accused_ns > 0 && at_ns < member->accused_ns + MEMBERSHIP_DAMPED) {
-        at_ns = member->accused_ns + MEMBERSHIP_DAMPED;
+    if (member->accused_ns > 0 && at_ns < member->accused_ns + MEMBER_DAMPED_NS) {
+        at_ns = member->accused_ns + MEMBER_DAMPED_NS;
     }
     return at_ns;
 }
@@ -207,7 +204,7 @@ static enum rc tell_subject(struct membership *m, struct member *subject, const 
     struct message message = {.type = MESSAGE_ACCUSE};
     enum rc rc;
 
-    if (subject->told_ns > 0 && now_ns < subject->told_ns + TOLD_GAP) return RC_OK;
+    if (subject->told_ns > 0 && now_ns < subject->told_ns + SUSPECT_TOLD_NS) return RC_OK;
     rc = word_verify(m, word, now_ns);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
@@ -256,7 +253,7 @@ static enum rc on_word_of_us(struct membership *m, const struct accusation *accu
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
     if (!membership_refute(m, accusation->incarnation, now_ns)) return RC_OK;
-    if (m->doubted_ns > 0 && now_ns < m->doubted_ns + DOUBT_AGAIN &&
+    if (m->doubted_ns > 0 && now_ns < m->doubted_ns + SELF_DOUBT_NS &&
         peer_id_is_equal(m->doubted_by, accuser->id)) {
         return RC_OK;
     }
@@ -292,7 +289,7 @@ static enum rc on_word(struct membership *m, struct member *from, const uint8_t 
     if (subject->state == MEMBER_DEAD || subject->state == MEMBER_LEFT) return RC_OK;
     if (subject->state == MEMBER_KNOWN &&
         ((subject->heard_ns > 0 && now_ns < subject->heard_ns + SUSPECT_PERIODS * m->period_ns) ||
-         (subject->refuted_ns > 0 && now_ns < subject->refuted_ns + MEMBERSHIP_DAMPED))) {
+         (subject->refuted_ns > 0 && now_ns < subject->refuted_ns + MEMBER_DAMPED_NS))) {
         return RC_OK;
     }
     return believe(m, subject, &word, now_ns);

@@ -7,10 +7,9 @@
 #include "gossip/membership/internal.h"
 
 #include "base/check.h"
+#include "gossip/times.h"
 
 enum { SYNC_PAGES_PER_S = 160, PAGES_DUE_MAX = 4 };
-
-#define SYNC_MAX (30 * NS_PER_S)
 
 /* Our book's digest with ourselves in it. */
 static void digest_store(const struct membership *m, uint8_t digest[SYNC_DIGEST_BYTES])
@@ -121,6 +120,6 @@ void sync_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
     member = probe_random(m, NULL, 0, NULL);
     if (member != NULL) sync_ask(m, member, now_ns, out);
     m->sync_ns = now_ns + membership_jitter(m, m->sync_interval_ns);
-    if (m->sync_interval_ns < SYNC_MAX) m->sync_interval_ns *= 2;
-    if (m->sync_interval_ns > SYNC_MAX) m->sync_interval_ns = SYNC_MAX;
+    if (m->sync_interval_ns < SYNC_MAX_NS) m->sync_interval_ns *= 2;
+    if (m->sync_interval_ns > SYNC_MAX_NS) m->sync_interval_ns = SYNC_MAX_NS;
 }

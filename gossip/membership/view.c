@@ -10,6 +10,7 @@
 #include "gossip/membership/internal.h"
 
 #include "base/check.h"
+#include "gossip/times.h"
 
 enum {
     LINKS = 32,       /* aimed at */
@@ -20,17 +21,6 @@ enum {
     PRUNE_EQUAL = 2, /* one in so many is pruned whatever its line carries */
     LEAVE_AT = MEMBERSHIP_MESH + 1
 };
-
-#define VIEW_TICK     (500 * NS_PER_MS)
-#define PROBE_EVERY   (10 * NS_PER_S)
-#define PROBE_MISLED  (1 * NS_PER_S) /* and so often many, while we seem to be misled */
-#define SHUFFLE       (60 * NS_PER_S)
-#define PART_AFTER    (1 * NS_PER_S) /* the word goes first, then the link */
-#define SETTLE        (2 * NS_PER_S) /* a new link may give its book away before it is pruned */
-#define WAIT_MAX      (600 * NS_PER_S)
-#define WAIT_KEPT     (5 * NS_PER_S) /* of a link that is wanted: the other may not know yet */
-#define PRUNE_WAIT_MS 60000
-#define SMALL_AFTER   (10 * NS_PER_S)
 
 uint32_t view_members(const struct membership *m)
 {
@@ -67,7 +57,7 @@ static void check_small(struct membership *m)
         view->small_ns = 0;
     } else if (view->small_ns == 0) {
         view->small_ns = m->tick_ns;
-    } else if (m->tick_ns >= view->small_ns + SMALL_AFTER) {
+    } else if (m->tick_ns >= view->small_ns + VIEW_SMALL_NS) {
         view->is_small = true;
     }
     m->book.changes += m->book.is_by_met != is_by_met(m);
@@ -139,7 +129,9 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
         const struct contact *contact = member->contact;
 
         if (member->state != MEMBER_ALIVE || contact->is_parting || contact->wants_hangup) continue;
-        if (now_ns < contact->up_ns + SETTLE || (spares_outbound && contact->is_outbound)) continue;
+        if (now_ns < contact->up_ns + VIEW_SETTLE_NS || (spares_outbound && contact->is_outbound)) {
+            continue;
+        }
         if (member->is_kept || is_anchor(m, member)) continue;
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) pick = member;
@@ -148,7 +140,7 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
     if (slow != NULL && rng_below(&m->rng, PRUNE_EQUAL) != 0) pick = slow;
     if (pick == NULL) return false;
     pick->contact->is_parting = true;
-    pick->contact->part_ns = now_ns + PART_AFTER;
+    pick->contact->part_ns = now_ns + VIEW_PART_NS;
     message.as.prune.wait_ms = PRUNE_WAIT_MS;
     outbox_add(out, pick->id, &message);
     return true;
@@ -238,7 +230,7 @@ static void find_out(struct membership *m, uint64_t now_ns)
     if (now_ns < m->view.doubt_ns || !is_being_misled(&m->book)) return;
     if (!has_untried(m, now_ns)) m->book.tried = 0;
     if (!is_being_misled(&m->book)) return;
-    m->view.doubt_ns = now_ns + membership_jitter(m, PROBE_MISLED);
+    m->view.doubt_ns = now_ns + membership_jitter(m, VIEW_PROBE_MISLED_NS);
     dial_some(m, AT_ONCE, true, now_ns);
 }
 
@@ -249,7 +241,7 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
 
     view_check(m);
     if (!view->is_partial || now_ns < view->tick_ns) return;
-    view->tick_ns = now_ns + membership_jitter(m, VIEW_TICK);
+    view->tick_ns = now_ns + membership_jitter(m, VIEW_TICK_NS);
     dial_kept(m, now_ns);
     kept_tick(m, now_ns);
     links = links_count(m, &outbound);
@@ -263,13 +255,13 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
     } else if (outbound < OUTBOUND_MIN) {
         dial_some(m, OUTBOUND_MIN - outbound, false, now_ns);
     }
-    if (view->shuffle_ns == 0) view->shuffle_ns = now_ns + membership_jitter(m, SHUFFLE);
+    if (view->shuffle_ns == 0) view->shuffle_ns = now_ns + membership_jitter(m, VIEW_SHUFFLE_NS);
     if (now_ns >= view->shuffle_ns) {
-        view->shuffle_ns = now_ns + membership_jitter(m, SHUFFLE);
+        view->shuffle_ns = now_ns + membership_jitter(m, VIEW_SHUFFLE_NS);
         if (links >= LINKS) (void)prune_one(m, false, now_ns, out);
     }
     if (now_ns >= view->probe_ns) {
-        view->probe_ns = now_ns + membership_jitter(m, PROBE_EVERY);
+        view->probe_ns = now_ns + membership_jitter(m, VIEW_PROBE_NS);
         dial_some(m, 1, false, now_ns);
     }
     find_out(m, now_ns);
@@ -282,7 +274,8 @@ uint64_t view_next(const struct membership *m)
 
 void view_on_pruned(struct membership *m, struct member *member, uint32_t wait_ms, uint64_t now_ns)
 {
-    uint64_t wait_ns = wait_ms * NS_PER_MS, most_ns = member->is_kept ? WAIT_KEPT : WAIT_MAX;
+    uint64_t wait_ns = wait_ms * NS_PER_MS,
+             most_ns = member->is_kept ? VIEW_AVOID_KEPT_NS : VIEW_AVOID_MAX_NS;
 
     member->avoid_ns = now_ns + (wait_ns < most_ns ? wait_ns : most_ns);
     if (member->state != MEMBER_ALIVE) return;

@@ -9,20 +9,12 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/flow/ration.h"
+#include "gossip/times.h"
 #include "gossip/wire/address.h"
 
 #include <stdio.h>
 
 enum { PROBES_MAX = 4, WITNESSES_NEEDED = 2, WITNESSES_MAX = 128 };
-
-#define ANSWER_NS    (15 * NS_PER_S)  /* then a question counts as never asked */
-#define ASK_GAP_NS   (NS_PER_S / 2)   /* between two questions of ours */
-#define BUSY_NS      (45 * NS_PER_S)  /* before a busy one is asked again */
-#define AGAIN_NS     (600 * NS_PER_S) /* before a witness is asked again */
-#define EVIDENCE_NS  (3 * AGAIN_NS)   /* how long it holds */
-#define PEER_GAP_NS  (20 * NS_PER_S)  /* between two dials for one peer */
-#define SERVE_GAP_NS (NS_PER_S / 2)
-#define SERVE_BURST  (8 * SERVE_GAP_NS)
 
 enum evidence { EVIDENCE_NONE, EVIDENCE_REACHED, EVIDENCE_FAILED };
 
@@ -144,7 +136,7 @@ static void count(const struct reach *reach, bool is_wide, uint32_t *reached, ui
 
         if (!witness->is_used || witness->evidence == EVIDENCE_NONE) continue;
         if (witness->is_wide != is_wide) continue;
-        if (reach->now_ns > witness->evidence_ns + EVIDENCE_NS) continue;
+        if (reach->now_ns > witness->evidence_ns + REACH_EVIDENCE_NS) continue;
         *reached += witness->evidence == EVIDENCE_REACHED;
         *failed += witness->evidence == EVIDENCE_FAILED;
     }
@@ -205,7 +197,7 @@ static void testify(struct reach *reach, struct witness *witness, enum evidence 
     witness->evidence = evidence;
     witness->evidence_ns = now_ns;
     witness->is_wide = is_wide(witness);
-    witness->ask_ns = now_ns + AGAIN_NS + rng_below(&reach->rng, AGAIN_NS / 4);
+    witness->ask_ns = now_ns + REACH_AGAIN_NS + rng_below(&reach->rng, REACH_AGAIN_NS / 4);
     judge(reach);
 }
 
@@ -273,13 +265,13 @@ static void answer(struct outbox *out, struct peer_id to, uint64_t nonce, enum d
 static void on_request(struct reach *reach, struct witness *from, uint64_t nonce, uint64_t now_ns,
                        struct outbox *out)
 {
-    bool is_often = from->served_ns != 0 && now_ns < from->served_ns + PEER_GAP_NS;
+    bool is_often = from->served_ns != 0 && now_ns < from->served_ns + REACH_PEER_GAP_NS;
 
     if (from->target[0] == '\0') {
         answer(out, from->peer, nonce, DIALBACK_NO_PORT);
         return;
     }
-    if (is_often || !ration_has(reach->serve_credit_ns, now_ns, 0, SERVE_BURST)) {
+    if (is_often || !ration_has(reach->serve_credit_ns, now_ns, 0, REACH_SERVE_BURST_NS)) {
         answer(out, from->peer, nonce, DIALBACK_BUSY);
         return;
     }
@@ -290,7 +282,7 @@ static void on_request(struct reach *reach, struct witness *from, uint64_t nonce
         reach->probes[i] = (struct reach_probe){.peer = from->peer, .nonce = nonce};
         memcpy(reach->probes[i].address, from->target, ADDRESS_BYTES_MAX);
         from->served_ns = now_ns;
-        ration_take(&reach->serve_credit_ns, now_ns, SERVE_GAP_NS);
+        ration_take(&reach->serve_credit_ns, now_ns, REACH_SERVE_GAP_NS);
         return;
     }
     answer(out, from->peer, nonce, DIALBACK_BUSY);
@@ -343,11 +335,11 @@ static void on_answer(struct reach *reach, struct witness *from,
         return;
     case DIALBACK_BUSY:
         from->nonce = 0;
-        from->ask_ns = now_ns + BUSY_NS + rng_below(&reach->rng, BUSY_NS);
+        from->ask_ns = now_ns + REACH_BUSY_NS + rng_below(&reach->rng, REACH_BUSY_NS);
         return;
     case DIALBACK_NO_PORT:
         from->nonce = 0;
-        from->ask_ns = now_ns + AGAIN_NS;
+        from->ask_ns = now_ns + REACH_AGAIN_NS;
         return;
     default:
         return; /* REACHED: the nonce itself is on its way */
@@ -393,8 +385,8 @@ static uint32_t fresh_count(const struct reach *reach, bool is_wide_only, uint64
         const struct witness *witness = &reach->witnesses[i];
 
         if (!witness->is_used || (is_wide_only && !is_wide(witness))) continue;
-        fresh += witness->nonce != 0 ||
-                 (witness->evidence != EVIDENCE_NONE && now_ns < witness->evidence_ns + AGAIN_NS);
+        fresh += witness->nonce != 0 || (witness->evidence != EVIDENCE_NONE &&
+                                         now_ns < witness->evidence_ns + REACH_AGAIN_NS);
     }
     return fresh;
 }
@@ -409,7 +401,7 @@ static void ask(struct reach *reach, struct witness *witness, uint64_t now_ns, s
     witness->asked_ns = now_ns;
     message.as.dialback.nonce = witness->nonce;
     outbox_add(out, witness->peer, &message);
-    reach->next_ask_ns = now_ns + ASK_GAP_NS;
+    reach->next_ask_ns = now_ns + REACH_ASK_GAP_NS;
 }
 
 /* Enough is known without `next`: two fresh witnesses as good as it, and a class, or four of any.
@@ -430,9 +422,10 @@ static struct witness *next_due(struct reach *reach, uint64_t now_ns)
     for (uint32_t i = 0; i < WITNESSES_MAX; i++) {
         struct witness *witness = &reach->witnesses[i];
 
-        if (witness->is_used && witness->nonce != 0 && now_ns >= witness->asked_ns + ANSWER_NS) {
+        if (witness->is_used && witness->nonce != 0 &&
+            now_ns >= witness->asked_ns + REACH_ANSWER_NS) {
             witness->nonce = 0;
-            witness->ask_ns = now_ns + BUSY_NS;
+            witness->ask_ns = now_ns + REACH_BUSY_NS;
         }
         if (!may_ask(witness) || now_ns < witness->ask_ns) continue;
         if (due == NULL || witness->ask_ns < due->ask_ns) due = witness;
@@ -450,7 +443,7 @@ static uint64_t next_ns(const struct reach *reach)
 
         if (!witness->is_used) continue;
         if (witness->nonce != 0) {
-            at_ns = witness->asked_ns + ANSWER_NS;
+            at_ns = witness->asked_ns + REACH_ANSWER_NS;
         } else if (may_ask(witness)) {
             at_ns = witness->ask_ns > reach->next_ask_ns ? witness->ask_ns : reach->next_ask_ns;
         }
@@ -467,7 +460,7 @@ void reach_tick(struct reach *reach, uint64_t now_ns, struct outbox *out)
     reach->now_ns = now_ns;
     while ((due = next_due(reach, now_ns)) != NULL && now_ns >= reach->next_ask_ns) {
         if (is_settled(reach, due, now_ns)) {
-            due->ask_ns = now_ns + AGAIN_NS / 4 + rng_below(&reach->rng, AGAIN_NS / 4);
+            due->ask_ns = now_ns + REACH_AGAIN_NS / 4 + rng_below(&reach->rng, REACH_AGAIN_NS / 4);
         } else {
             ask(reach, due, now_ns, out);
         }

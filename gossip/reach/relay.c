@@ -12,11 +12,9 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/times.h"
 
 enum { RESERVATIONS_MAX = 256, CIRCUITS_MAX = 64, GRANT_BYTES_MIN = 16 * 1024 };
-
-#define ACCEPT_NS (5 * NS_PER_S) /* for the target to answer */
-#define GRANT_NS  (20 * NS_PER_MS)
 
 struct reservation {
     struct peer_id peer;
@@ -53,7 +51,7 @@ struct relay_options relay_options_default(void)
 {
     return (struct relay_options){.bytes_per_s = 20 * 1000 * 1000 / 8,
                                   .circuit_bytes_max = UINT64_C(1) << 30,
-                                  .lease_ns = 600 * NS_PER_S,
+                                  .lease_ns = RELAY_LEASE_NS,
                                   .reservations_max = 64,
                                   .circuits_max = 16};
 }
@@ -246,7 +244,7 @@ static void on_connect(struct relay *relay, struct peer_id from, bool is_direct,
     message.as.relay_connect.peer = from;
     message.as.relay_connect.is_from_relay = true;
     outbox_add(out, connect->peer, &message);
-    wake(relay, now_ns + ACCEPT_NS);
+    wake(relay, now_ns + RELAY_ACCEPT_NS);
 }
 
 static void on_window(struct relay *relay, struct peer_id from,
@@ -377,10 +375,10 @@ static void expire(struct relay *relay, uint64_t now_ns, struct outbox *out)
         if (!circuit->is_used) continue;
         if (reservation_find(relay, circuit->ends[1].peer) == NULL) {
             circuit_end(circuit, RELAY_SPENT, NULL, out);
-        } else if (!circuit->is_open && now_ns >= circuit->asked_ns + ACCEPT_NS) {
+        } else if (!circuit->is_open && now_ns >= circuit->asked_ns + RELAY_ACCEPT_NS) {
             circuit_end(circuit, RELAY_CLOSED, NULL, out);
         } else if (!circuit->is_open) {
-            wake(relay, circuit->asked_ns + ACCEPT_NS);
+            wake(relay, circuit->asked_ns + RELAY_ACCEPT_NS);
         }
     }
 }
@@ -431,7 +429,7 @@ void relay_tick(struct relay *relay, uint64_t now_ns, struct outbox *out)
         if (is_short) break; /* it is the first to be served next time */
         relay->turn++;
     }
-    if (is_short) wake(relay, now_ns + GRANT_NS);
+    if (is_short) wake(relay, now_ns + RELAY_GRANT_NS);
 }
 
 uint64_t relay_next_ns(const struct relay *relay)

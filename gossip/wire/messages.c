@@ -188,10 +188,10 @@ static const struct field mean_fields[] = {
     LATER(4, mean.rate),
 };
 static const struct field edge_open_fields[] = {
-    ANY(0, edge_open.round),     ABOVE_0(1, edge_open.weight, 1),
-    ANY(2, edge_open.recursion), UINT(3, edge_open.chunks, 1, CHUNKS_MAX),
-    FIXED(4, edge_open.schema),  FIXED(5, edge_open.lineage),
-    TEXT(6, edge_open.codec),    FLOAT(7, edge_open.radius, FLT_MAX),
+    ANY(0, edge_open.round),      ABOVE_0(1, edge_open.weight, 1),
+    ANY(2, edge_open.generation), UINT(3, edge_open.chunks, 1, CHUNKS_MAX),
+    FIXED(4, edge_open.schema),   FIXED(5, edge_open.lineage),
+    TEXT(6, edge_open.codec),     FLOAT(7, edge_open.radius, FLT_MAX),
 };
 static const struct field mirror_fields[] = {
     ANY(0, mirror.round),

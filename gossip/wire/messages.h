@@ -372,7 +372,7 @@ struct message_mean {
 struct message_edge_open { /* I am in this round, and you are a neighbour of mine */
     uint64_t round;
     float weight; /* of the edge as the sender sees it, in (0, 1]; the smaller of two counts */
-    uint64_t recursion; /* see averaging/edge/edges.c */
+    uint64_t generation; /* see averaging/edge/edges.c */
     uint32_t chunks;
     struct digest schema, lineage;
     char codec[32];

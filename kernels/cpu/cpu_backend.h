@@ -33,7 +33,7 @@ struct cpu_backend_options {
 struct backend *cpu_backend_create(const struct cpu_backend_options *options);
 /** Whether bf16 was wanted and is used. */
 bool cpu_backend_is_bf16(const struct backend *backend);
-/** Why it is used or not, for people: "bf16: this processor has AMX". Never NULL. */
+/** Why it is used or not, for people: "bf16: this CPU has AMX". Never NULL. */
 const char *cpu_backend_precision_reason(const struct backend *backend);
 /** "oneDNN 2.6.3 and OpenBLAS ..." for people. */
 void cpu_backend_describe(char *text, size_t cap);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "gossip/wire/limits.h"
 #include "peer/env/process.h"
+#include "peer/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include <unistd.h>
 
 enum { VALUES_DEFAULT = 2373888, WARM_UP_ROUNDS = 2, PATH_BYTES = 256, ROLE_BYTES = 400 };
-#define SILENCE_NS (120 * NS_PER_S) /* of all children: something is stuck */
 
 struct child {
     uint64_t last_ns; /* end of its previous round, or its begin */
@@ -197,7 +197,7 @@ static void on_tick(void *context, uint64_t now_ns)
 {
     struct bench *bench = context;
 
-    if (now_ns - bench->heard_ns > SILENCE_NS) {
+    if (now_ns - bench->heard_ns > BENCH_SILENCE_NS) {
         bench_end(bench, RC_TIMEOUT, "no peer has got any further for two minutes");
     }
 }

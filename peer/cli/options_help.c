@@ -94,7 +94,7 @@ static void kept_text(char text[KEPT_BYTES])
     list_kept(OF_START, start, sizeof start);
     snprintf(text, KEPT_BYTES,
              "A folder given as --out keeps all flags in config.ini, and a later start with it has "
-             "them again. These may then be given anew: %s. A new goal (%s) replaces all earlier "
+             "them again. These may then be given again: %s. A new goal (%s) replaces all earlier "
              "ones. Not kept: %s. All others must be what they were.",
              changes, goals, start);
 }

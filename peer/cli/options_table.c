@@ -78,7 +78,7 @@ const struct command_row command_rows[COMMAND_COUNT] = {
                         "grapevine status 127.0.0.1:7077 --json", NULL},
     [COMMAND_TOP] = {"top", "HOST:PORT", 1, 1, "watch a running peer and its swarm",
                      "grapevine top 127.0.0.1:7077",
-                     "Drawn anew every second on a terminal, line below line elsewhere. Ctrl-C "
+                     "Redrawn every second on a terminal, line below line elsewhere. Ctrl-C "
                      "ends it."},
     [COMMAND_DOCTOR] = {"doctor", "", 0, 0, "check this machine and its way to the swarm",
                         "grapevine doctor --bootstrap 192.0.2.7:7077 --swarm-key swarm.key",
@@ -126,7 +126,7 @@ const struct option_row option_rows[] = {
     {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ASKS_PEERS, "T", "30s", 0.001, 86400,
      "give up if nobody has answered by then", CHANGES},
     {"http", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "ADDR:PORT", NULL, 0, 0,
-     "status page, /status.json and /metrics for whoever can reach this address; a port alone: "
+     "status page, /status.json and /metrics for anyone who can reach this address; a port alone: "
      "for this machine only (default: none)",
      CHANGES},
     {"relay", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", "20mbit", 0, 1e11,
@@ -173,8 +173,8 @@ const struct option_row option_rows[] = {
     {"step-time", OPTION_DURATION, GROUP_TRAINING, RUNS, "T", NULL, 0.000001, 3600,
      "a step takes at least so long: makes a fast machine a slower one", CHANGES},
     {"still", OPTION_SWITCH, GROUP_TESTNET, ON(SIMULATE), NULL, NULL, 0, 0,
-     "nobody trains: peers are put apart and only average; by how much a round brings them "
-     "together",
+     "no training: peers start with unlike models and only average; by how much a round "
+     "lowers their consensus distance",
      OF_RUN},
     {"step-time", OPTION_DURATION, GROUP_TESTNET, ON(SIMULATE), "T", "10ms", 0.000001, 3600,
      "virtual time of an optimizer step", OF_RUN},
@@ -237,11 +237,11 @@ const struct option_row option_rows[] = {
     {"prefetch", OPTION_CHOICE, GROUP_TRAINING, RUNS, "auto|on|off", "auto", 0, 0,
      "make batches ahead of time on a thread of their own; auto: where it pays", CHANGES},
     {"shard", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "iid", 0, 0,
-     "this peer's share of the data: iid, dirichlet:ALPHA or all", OF_RUN},
+     "this peer's shard of the data: iid, dirichlet:ALPHA or all", OF_RUN},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,
-     "share I of N, from 0 (default: by who is there)", OF_RUN},
+     "shard I of N, from 0 (default: by who is there)", OF_RUN},
     {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", "1", 1, 1024,
-     "processor threads for arithmetic", CHANGES},
+     "CPU threads for arithmetic", CHANGES},
     {"hogwild", OPTION_COUNT, GROUP_TRAINING, RUNS, "THREADS", NULL, 1, 64,
      "threads that take steps of sgd on the same parameters without locks, each with its own batch",
      OF_RUN},
@@ -249,7 +249,7 @@ const struct option_row option_rows[] = {
      "auto|cpu|cuda|cuda:N|cuda:0,1", "auto", 0, 0,
      "where to compute; auto: a GPU if there is one; several GPUs share each batch", CHANGES},
     {"precision", OPTION_CHOICE, GROUP_TRAINING, LEARNS | ON(EVAL) | ON(BENCH), "f32|bf16", "f32",
-     0, 0, "bf16: products and convolutions of bfloat16, on a processor where it is faster at them",
+     0, 0, "bf16: products and convolutions of bfloat16, on a CPU where it is faster at them",
      OF_RUN},
     {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(GENERATE) | ON(SIMULATE), "N", "1", 0, 0,
      "the same seed gives the same run where that is possible", OF_RUN},
@@ -258,7 +258,7 @@ const struct option_row option_rows[] = {
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
      "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking or noloco, "
-     "with settings as in local-sgd:H=16; averaging/README.md tells them apart; each flag below "
+     "with settings as in local-sgd:H=16; docs/methods.md tells them apart; each flag below "
      "replaces one part of it",
      OF_RUN},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
@@ -276,8 +276,8 @@ const struct option_row option_rows[] = {
      "0.05, 0.1 or 0.25: that share of the values (default by method)",
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "what is done with what arrived: mean, nesterov, slow-momentum, block, elastic, heavy-ball, "
-     "push-sum or exact-diffusion (default by method)",
+     "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, "
+     "heavy-ball, push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "auto|none|clip", "auto", 0, 0,
      "clip: the farther away a peer's values are, beyond what is usual, the less they count; auto: "
@@ -286,7 +286,7 @@ const struct option_row option_rows[] = {
      "absurd values are refused in any case",
      OF_RUN},
     {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
-     "the optimizer's own buffers after a round: each peer keeps its own, they begin anew, or they "
+     "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "
      "travel with the model and are averaged",
      OF_RUN},
     {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
@@ -301,7 +301,7 @@ const struct option_row option_rows[] = {
      "gpt2-small 100)",
      OF_GOAL},
     {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,
-     "stop after X passes over the share (default by model: mlp 5, resnets 10, others 3)", OF_GOAL},
+     "stop after X passes over the shard (default by model: mlp 5, resnets 10, others 3)", OF_GOAL},
     {"time", OPTION_DURATION, GROUP_GOAL, RUNS, "T", NULL, 0.001, 31536000,
      "stop after T; a last round follows, within a quarter of T (6s at least, 10m at most)",
      OF_GOAL},
@@ -338,7 +338,7 @@ const struct option_row option_rows[] = {
     {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
      "how long to measure (train, kernels, network)", OF_RUN},
     {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
-     "numbers in the plane (codecs, averaging)", OF_RUN},
+     "values in the parameter vector (codecs, averaging)", OF_RUN},
     {"peers", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "16", 2, 1024,
      "how many peers (averaging)", OF_RUN},
     {"group", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "4", 2, 64,

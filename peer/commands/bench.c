@@ -83,7 +83,7 @@ static enum rc run_kernels(const struct options *options, const struct bench_clo
 
     if (rc == RC_OK && request.backend->is_host && command_wants_bf16(options)) {
         rc = fault_set(why, RC_USAGE,
-                       "--precision bf16: on the processor 'bench kernels' measures float32; use "
+                       "--precision bf16: on the CPU 'bench kernels' measures float32; use "
                        "'bench train', or --device cuda");
     }
     if (rc == RC_OK) rc = bench_kernels(&request, rows, why);

@@ -15,14 +15,11 @@
 #include "peer/files/credentials.h"
 #include "peer/files/keys.h"
 #include "peer/link/link.h"
+#include "peer/times.h"
 #include "replica/learners/replica.h"
 
 #include <stdlib.h>
 #include <unistd.h>
-
-#define LIMIT_NS    (4500 * NS_PER_MS)
-#define DIALBACK_NS (3000 * NS_PER_MS) /* of it, if one that answers says nothing */
-#define TICK_NS     (20 * NS_PER_MS)
 
 struct visit { /* of a bootstrap address */
     bool is_over, is_open;
@@ -275,7 +272,7 @@ static void tell_reach(struct network *network)
     } else {
         doctor_add(network->doctor, VERDICT_NOTE, "reachability", fix,
                    "no dial-back came in %d s: busy peers, or a firewall that drops connections",
-                   (int)(DIALBACK_NS / NS_PER_S));
+                   (int)(DOCTOR_DIALBACK_NS / NS_PER_S));
     }
 }
 
@@ -323,7 +320,7 @@ static bool is_done(const struct network *network, uint64_t now_ns)
     struct reach_view view;
     uint32_t opened = 0;
 
-    if (now_ns >= network->begun_ns + LIMIT_NS) return true;
+    if (now_ns >= network->begun_ns + DOCTOR_LIMIT_NS) return true;
     for (size_t i = 0; i < network->bootstrap->count; i++) {
         if (!network->visits[i].is_over) return false;
         opened += network->visits[i].is_open;
@@ -332,7 +329,7 @@ static bool is_done(const struct network *network, uint64_t now_ns)
     if (opened == 0 || !network->is_listening) return true;
     reach_view(network->reach, &view);
     return view.reached + view.failed >= (opened < 2 ? opened : 2) ||
-           now_ns >= network->opened_ns + DIALBACK_NS;
+           now_ns >= network->opened_ns + DOCTOR_DIALBACK_NS;
 }
 
 static void finish(struct network *network)
@@ -354,7 +351,8 @@ static void on_wake(void *context)
     struct network *network = context;
     uint64_t now_ns = network->env->ops->now_ns(network->env);
 
-    network->is_clock_wrong = network->is_clock_wrong || now_ns < network->begun_ns + TICK_NS / 2;
+    network->is_clock_wrong =
+        network->is_clock_wrong || now_ns < network->begun_ns + DOCTOR_TICK_NS / 2;
     links_tick(network->links, now_ns);
     reach_tick(network->reach, now_ns, &network->outbox);
     for (uint32_t i = 0; i < network->outbox.count; i++) {
@@ -365,7 +363,7 @@ static void on_wake(void *context)
     if (is_done(network, now_ns)) {
         finish(network);
     } else {
-        network->env->ops->wake_at(network->env, now_ns + TICK_NS);
+        network->env->ops->wake_at(network->env, now_ns + DOCTOR_TICK_NS);
     }
 }
 
@@ -416,7 +414,7 @@ static void dial_all(struct network *network)
 
         if (rc != RC_OK) on_dial_failed(network, network->loop.address, rc, rc_text(rc), NULL);
     }
-    network->env->ops->wake_at(network->env, network->begun_ns + TICK_NS);
+    network->env->ops->wake_at(network->env, network->begun_ns + DOCTOR_TICK_NS);
     uv_env_run(network->env);
 }
 

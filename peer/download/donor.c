@@ -26,17 +26,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/signed/manifest.h"
-
-enum { RETRY_MS = 2000 };
-
-#define LEASE_NS  (DONOR_LEASE_MS * NS_PER_MS)
-#define SHARED_NS (2 * NS_PER_S)   /* a snapshot younger than this is good enough for the next */
-#define CROWD_NS  (60 * NS_PER_S)  /* and so is this where there is no room for another */
-#define LEFT_NS   (60 * NS_PER_S)  /* so long a joiner whose link is lost may come back */
-#define STILL_NS  (10 * NS_PER_S)  /* without anything new sent, it makes way for others */
-#define FAIR_NS   (60 * NS_PER_S)  /* and a second a bucket: so does who takes longer ... */
-#define LIFE_NS   (600 * NS_PER_S) /* ... and eight: this is the end in any case */
-#define GUEST_NS  (600 * NS_PER_S) /* so long it is remembered when a joiner came first */
+#include "peer/times.h"
 
 struct donor *donor_create(const struct schema *schema, const struct identity *identity,
                            struct digest run_id)
@@ -87,7 +77,8 @@ void donor_lease_end(struct lease *lease)
 void donor_lease_moved(struct lease *lease, uint64_t now_ns)
 {
     lease->moved_ns = now_ns;
-    lease->until_ns = now_ns + LEASE_NS < lease->ends_ns ? now_ns + LEASE_NS : lease->ends_ns;
+    lease->until_ns =
+        now_ns + DONOR_LEASE_NS < lease->ends_ns ? now_ns + DONOR_LEASE_NS : lease->ends_ns;
 }
 
 struct lease *donor_lease_of(struct donor *donor, struct peer_id to)
@@ -105,7 +96,7 @@ void donor_deny(struct peer_id to, enum reject_code code, struct outbox *out)
     struct message message = {.type = MESSAGE_STATE_DENY};
 
     message.as.state_deny.code = code;
-    message.as.state_deny.retry_ms = RETRY_MS;
+    message.as.state_deny.retry_ms = DONOR_RETRY_MS;
     outbox_add(out, to, &message);
 }
 
@@ -166,7 +157,7 @@ static void lease_open(const struct donor *donor, struct lease *lease, struct pi
     if (lease->pinned != NULL) unpin(lease->pinned);
     lease->state = LEASE_OPEN;
     lease->pinned = pinned;
-    lease->ends_ns = now_ns + LIFE_NS + 8 * NS_PER_S * donor_lease_buckets(lease);
+    lease->ends_ns = now_ns + DONOR_LIFE_NS + 8 * NS_PER_S * donor_lease_buckets(lease);
     donor_lease_moved(lease, now_ns);
     send_manifest(donor, lease, out);
 }
@@ -221,7 +212,7 @@ static enum rc request_change(struct donor *donor, struct lease *lease,
                             .first_ns = lease->first_ns,
                             .moved_ns = now_ns,
                             .pinned = lease->pinned,
-                            .until_ns = now_ns + LEASE_NS};
+                            .until_ns = now_ns + DONOR_LEASE_NS};
     return RC_OK;
 }
 
@@ -239,11 +230,11 @@ static bool is_anyone_waiting(const struct donor *donor)
 static enum rc find_snapshot(struct donor *donor, struct lease *old, uint64_t round,
                              uint64_t now_ns, struct pinned **pinned)
 {
-    *pinned = young_snapshot(donor, round, SHARED_NS, now_ns);
+    *pinned = young_snapshot(donor, round, DONOR_SHARED_NS, now_ns);
     if (*pinned != NULL || is_anyone_waiting(donor)) return RC_OK;
     if (old != NULL && old->pinned != NULL && old->pinned->leases == 1) return RC_OK; /* its own */
     if (room(donor) > (donor->is_taking ? 1U : 0U)) return RC_OK;
-    *pinned = young_snapshot(donor, 0, CROWD_NS, now_ns);
+    *pinned = young_snapshot(donor, 0, DONOR_CROWD_NS, now_ns);
     return *pinned != NULL ? RC_OK : RC_BUSY;
 }
 
@@ -264,7 +255,7 @@ static uint64_t guest_first_ns(struct donor *donor, struct peer_id id, uint64_t 
         if (other->last_ns < guest->last_ns) guest = other;
     }
     if (!peer_id_is_equal(guest->id, id) || guest->last_ns == 0 ||
-        now_ns >= guest->last_ns + GUEST_NS) {
+        now_ns >= guest->last_ns + DONOR_GUEST_NS) {
         *guest = (struct guest){.id = id, .first_ns = now_ns};
     }
     guest->last_ns = now_ns;
@@ -273,11 +264,11 @@ static uint64_t guest_first_ns(struct donor *donor, struct peer_id id, uint64_t 
 
 static bool makes_way(const struct lease *lease, uint64_t now_ns)
 {
-    uint64_t fair_ns = FAIR_NS;
+    uint64_t fair_ns = DONOR_FAIR_NS;
 
     if (lease->state == LEASE_FREE) return false;
     if (lease->state != LEASE_WAITING) fair_ns += NS_PER_S * donor_lease_buckets(lease);
-    return now_ns >= lease->moved_ns + STILL_NS || now_ns >= lease->first_ns + fair_ns;
+    return now_ns >= lease->moved_ns + DONOR_STILL_NS || now_ns >= lease->first_ns + fair_ns;
 }
 
 static double share_sent(const struct lease *lease)
@@ -362,7 +353,7 @@ static void request_lease(struct donor *donor, struct lease *lease, struct peer_
                             .asked_ns = now_ns,
                             .first_ns = guest_first_ns(donor, from, now_ns),
                             .moved_ns = now_ns,
-                            .until_ns = now_ns + LEASE_NS};
+                            .until_ns = now_ns + DONOR_LEASE_NS};
     if (pinned == NULL) return;
     lease_open(donor, lease, pinned, now_ns, out);
     unpin(pinned);
@@ -509,7 +500,7 @@ void donor_on_link_lost(struct donor *donor, struct peer_id peer, uint64_t now_n
     }
     lease->state = LEASE_LEFT;
     lease->runs_count = lease->queued = 0;
-    if (lease->until_ns > now_ns + LEFT_NS) lease->until_ns = now_ns + LEFT_NS;
+    if (lease->until_ns > now_ns + DONOR_LEFT_NS) lease->until_ns = now_ns + DONOR_LEFT_NS;
 }
 
 void donor_tick(struct donor *donor, uint64_t now_ns)

@@ -10,11 +10,12 @@
 #include "gossip/flow/outbox.h"
 #include "gossip/secure/secure.h"
 #include "gossip/wire/messages.h"
+#include "peer/times.h"
 #include "replica/plane/plane.h"
 
 struct donor;
 
-enum { DONOR_LEASES_MAX = 8, DONOR_SNAPSHOTS_MAX = 2, DONOR_LEASE_MS = 120000 };
+enum { DONOR_LEASES_MAX = 8, DONOR_SNAPSHOTS_MAX = 2 };
 
 /* A pinned snapshot: values per section and its bucket hashes, computed off the loop. */
 struct donor_snapshot {

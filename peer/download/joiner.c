@@ -17,9 +17,9 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/times.h"
 
-enum { WIDE_BUCKETS = 16 };        /* a model this large is asked of several donors */
-#define ANSWER_MAX (15 * NS_PER_S) /* the donor may have to finish a training step first */
+enum { WIDE_BUCKETS = 16 }; /* a model this large is asked of several donors */
 
 struct joiner *joiner_create(const struct schema *schema, struct digest run_id, uint64_t seed)
 {
@@ -95,7 +95,7 @@ void joiner_ask(struct joiner *joiner, struct source *source, uint64_t now_ns, s
     outbox_add(out, source->id, &message);
     source->state = SOURCE_ASKED;
     source->asked_ns = now_ns;
-    source->deadline_ns = now_ns + ANSWER_MAX;
+    source->deadline_ns = now_ns + JOINER_ANSWER_NS;
 }
 
 bool joiner_is_wide(const struct joiner *joiner)

@@ -14,15 +14,13 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "peer/download/buckets.h"
+#include "peer/times.h"
 
 enum {
     JOINER_WINDOW_BUCKETS = 8, /* under way from one donor */
     JOINER_LITTLE_SHARE = 32   /* so little of the buckets may be given up for a better listing */
 };
-#define JOINER_NONE        UINT32_MAX      /* instead of the number of a source */
-#define JOINER_LISTED_NS   (5 * NS_PER_S)  /* for a page of the listing */
-#define JOINER_STALLED_MIN (20 * NS_PER_S) /* eight joiners share what rounds leave of a donor */
-#define JOINER_TRIAL_NS    (8 * NS_PER_S)  /* so long a donor's speed is measured */
+#define JOINER_NONE UINT32_MAX /* instead of the number of a source */
 
 enum candidate_state {
     CANDIDATE_UNTRIED,

@@ -13,10 +13,9 @@
 #include "averaging/codec/codec.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/times.h"
 
 enum { TRIALS_MAX = 3, USEFUL_SHARE = 8, REASKED_MAX = 2, ROUNDS_APART_MAX = 64 };
-#define STALLED_MAX (60 * NS_PER_S) /* a donor that drips cannot stretch it without end */
-#define PATIENCE_NS (60 * NS_PER_S) /* what is left may take so long with a donor */
 
 /* ---- what is here ---- */
 
@@ -186,7 +185,7 @@ void joiner_ask_all(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
         if (source->state != SOURCE_READY) continue;
         if (source->asked == 0) {
             source->bucket_ns = now_ns;
-            source->deadline_ns = now_ns + JOINER_STALLED_MIN;
+            source->deadline_ns = now_ns + JOINER_STALLED_MIN_NS;
         }
         ask_buckets(joiner, source, out);
         if (source->asked == 0) source->deadline_ns = UINT64_MAX; /* it owes nothing */
@@ -204,7 +203,7 @@ static void relieve(struct joiner *joiner, struct source *idle, uint64_t now_ns)
         if (slow == idle || slow->state != SOURCE_READY || slow->asked == 0) continue;
         if (slow->is_relieved) continue;
         if (slow->interval_ns > waited_ns) waited_ns = slow->interval_ns;
-        if (waited_ns < 4 * idle->interval_ns + 100 * NS_PER_MS) continue;
+        if (waited_ns < 4 * idle->interval_ns + JOINER_SLACK_NS) continue;
         slow->is_relieved = true;
         joiner_release(joiner, slow);
         slow->is_drained = true;
@@ -485,8 +484,8 @@ static void be_patient(struct source *source, uint64_t now_ns)
     source->interval_ns = source->interval_ns - source->interval_ns / 4 + interval_ns / 4;
     source->bucket_ns = now_ns;
     wait_ns = 8 * (source->interval_ns > interval_ns ? source->interval_ns : interval_ns);
-    if (wait_ns < JOINER_STALLED_MIN) wait_ns = JOINER_STALLED_MIN;
-    if (wait_ns > STALLED_MAX) wait_ns = STALLED_MAX;
+    if (wait_ns < JOINER_STALLED_MIN_NS) wait_ns = JOINER_STALLED_MIN_NS;
+    if (wait_ns > JOINER_STALLED_MAX_NS) wait_ns = JOINER_STALLED_MAX_NS;
     source->deadline_ns = now_ns + wait_ns;
 }
 
@@ -580,7 +579,7 @@ void joiner_judge(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
     if (now_ns < primary->since_ns + JOINER_TRIAL_NS) return;
     if (other == NULL) {
         if (helpers(joiner) > 0 || is_asking(joiner) || joiner->trials == TRIALS_MAX) return;
-        if (left_ns(joiner, primary, now_ns) <= PATIENCE_NS) {
+        if (left_ns(joiner, primary, now_ns) <= JOINER_REST_NS) {
             start_measuring(primary, now_ns); /* afresh: it may grow slow */
             return;
         }

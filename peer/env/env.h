@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/rc.h"
+#include "peer/env/times.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,7 +39,6 @@ struct job {
 };
 
 enum { LINK_QUEUE_BYTES_MAX = 2 * 1024 * 1024, LINK_NONE = 0 };
-#define LINK_LONG_NS UINT64_C(10000000) /* a round trip longer than this is a long one */
 
 enum { UV_WALL_TEXT_BYTES = 40 };
 

@@ -11,13 +11,13 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "peer/env/times.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { LOSS_SEGMENT_BYTES = 1448, LOSS_TAIL_SEGMENTS = 3, LOSS_REPEATS_MAX = 7 };
-#define LOSS_TIMEOUT_NS (200 * NS_PER_MS)
 
 /** How much later `count` bytes arrive where a segment is lost with probability `loss`. */
 static inline uint64_t loss_draw_ns(struct rng *rng, double loss, uint64_t round_ns, size_t count)

@@ -19,6 +19,7 @@
 #include "gossip/secure/attach.h"
 #include "peer/env/frame_queue.h"
 #include "peer/link/link.h"
+#include "peer/times.h"
 
 #include <sys/queue.h>
 
@@ -37,14 +38,6 @@ enum {
     LINK_HELD_BYTES_MAX = 64 * 1024 * 1024,   /* opening or waiting, of all; then one record each */
     LINK_CONTROL_BYTES_MAX = 256 * 1024       /* waiting; reaching it closes the link */
 };
-#define LINK_ATTACH_NS     (3 * NS_PER_S)  /* from wanting a bulk connection to having it */
-#define LINK_SPREAD_NS     (15 * NS_PER_S) /* likewise, while another carries the DATA */
-#define LINK_BULK_RETRY_NS (60 * NS_PER_S) /* after that failed */
-#define LINK_BULK_IDLE_NS  (60 * NS_PER_S) /* then it is closed */
-/* By the side that may not begin to leave: far enough behind for a record on a slow line. */
-#define LINK_BULK_STALE_NS (3 * LINK_BULK_IDLE_NS)
-#define LINK_ORDER_NS      (20 * NS_PER_S) /* DATA waits for the control messages before it */
-#define LINK_CUT_NS        (1 * NS_PER_S)  /* from the loss of a bulk connection to the link's */
 
 struct link_bulk {
     struct inner_header header;

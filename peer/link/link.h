@@ -15,17 +15,14 @@
 #include "gossip/signed/hello.h"
 #include "gossip/wire/messages.h"
 #include "peer/env/env.h"
+#include "peer/times.h"
 
 enum {
     LINK_CONTROL_QUEUE_MAX = 4096, /* inner records waiting; reaching it closes the link */
     LINK_BULK_QUEUE_MAX = 2 * CHUNKS_MAX
 };
-#define LINK_REKEY_NS      (15 * 60 * NS_PER_S)
 #define LINK_REKEY_BYTES   (UINT64_C(64) << 30)
 #define LINK_REKEY_RECORDS (UINT64_C(1) << 20)
-#define LINK_HANDSHAKE_NS  (5 * NS_PER_S) /* from dial or accept to open */
-#define LINK_DUEL_NS       (2 * NS_PER_S) /* for one of two processes with one identity to answer */
-#define LINK_GATE_NS       (2 * NS_PER_S) /* from accept to a whole first message */
 
 struct links;
 

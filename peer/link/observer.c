@@ -11,16 +11,9 @@
 
 #include "gossip/flow/ration.h"
 #include "gossip/wire/address.h"
-
-#define OBSERVER_IDLE_NS (60 * NS_PER_S) /* without a question: then it is closed */
-#define OBSERVER_WANE_NS (5 * NS_PER_S)  /* likewise, if another one wants in */
+#include "peer/times.h"
 
 /* Questions of one link, and of all: so far apart in the long run, and so many at once. */
-#define ASK_GAP_NS       (NS_PER_S / 4)
-#define ASK_BURST_NS     (4 * ASK_GAP_NS)
-#define ASK_ALL_GAP_NS   (NS_PER_S / 20)
-#define ASK_ALL_BURST_NS (20 * ASK_ALL_GAP_NS)
-#define ASK_RARE_NS      (NS_PER_S - ASK_GAP_NS) /* since the last was paid for: one a second */
 
 static bool is_observer(const struct link *link)
 {
@@ -118,14 +111,17 @@ uint64_t link_observer_ends_ns(const struct link *link)
 bool link_may_ask(struct links *links, struct link *link)
 {
     uint64_t now_ns = link_now(links);
-    bool is_rare =
-        is_observer(link) && (link->asks_due_ns == 0 || now_ns >= link->asks_due_ns + ASK_RARE_NS);
-    bool has_all_credit = ration_has(links->asks_due_ns, now_ns, ASK_ALL_GAP_NS, ASK_ALL_BURST_NS);
+    bool is_rare = is_observer(link) &&
+                   (link->asks_due_ns == 0 || now_ns >= link->asks_due_ns + OBSERVER_ASK_RARE_NS);
+    bool has_all_credit =
+        ration_has(links->asks_due_ns, now_ns, OBSERVERS_ASK_NS, OBSERVERS_ASK_BURST_NS);
 
-    if (!ration_has(link->asks_due_ns, now_ns, ASK_GAP_NS, ASK_BURST_NS)) return false;
+    if (!ration_has(link->asks_due_ns, now_ns, OBSERVER_ASK_NS, OBSERVER_ASK_BURST_NS)) {
+        return false;
+    }
     if (!has_all_credit && !is_rare && !is_local(link)) return false;
-    ration_take(&link->asks_due_ns, now_ns, ASK_GAP_NS);
-    if (has_all_credit) ration_take(&links->asks_due_ns, now_ns, ASK_ALL_GAP_NS);
+    ration_take(&link->asks_due_ns, now_ns, OBSERVER_ASK_NS);
+    if (has_all_credit) ration_take(&links->asks_due_ns, now_ns, OBSERVERS_ASK_NS);
     link->asked_ns = now_ns;
     return true;
 }

@@ -9,8 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "peer/link/crash_messages.h"
-
-#define SEAL_RETRY_NS (100 * NS_PER_MS)
+#include "peer/times.h"
 
 static enum rc frame_to_env(struct links *links, struct link *link, struct blob *frame)
 {

@@ -5,13 +5,15 @@
  */
 #include "peer/link/internal.h"
 
+#include "peer/times.h"
+
 enum { TOLD_A_MINUTE = 10 };
 
 static bool may_tell(struct links *links)
 {
     uint64_t now_ns = link_now(links);
 
-    if (links->told_ns == 0 || now_ns >= links->told_ns + 60 * NS_PER_S) {
+    if (links->told_ns == 0 || now_ns >= links->told_ns + LINK_TELL_NS) {
         links->told_ns = now_ns;
         links->told = 0;
     }

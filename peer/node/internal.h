@@ -19,6 +19,7 @@
 #include "peer/node/trust.h"
 #include "peer/node/watch.h"
 #include "peer/round/round.h"
+#include "peer/times.h"
 
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
@@ -27,15 +28,6 @@ enum {
     NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
     NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
-#define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
-#define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)  /* aimed length of a training job */
-#define NODE_GRAPH_NS     (NS_PER_S / 5)   /* between two looks at the graph of the topology */
-#define NODE_AHEAD_NS     (2 * NS_PER_S)   /* between two at the groups of later rounds */
-#define NODE_BEGUN_NS     (120 * NS_PER_S) /* later than that after our start we are not new */
-#define NODE_JUDGE_NS     (60 * NS_PER_S)  /* certificates run out: are all still let in? */
-#define NODE_RETRY_NS     NS_PER_S         /* before a failed download is begun again */
-#define NODE_AVOID_NS     (5 * NS_PER_S)   /* others are asked before those it failed with */
 
 struct node {
     struct node_options options;

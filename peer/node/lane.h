@@ -80,7 +80,7 @@ struct lane_goal {
 extern const struct border_work border_nothing_left, border_goal, border_steps; /* train.c */
 extern const struct border_work border_keep, border_rollback;                   /* keep.c */
 extern const struct border_work border_pull;                                    /* pull.c */
-extern const struct border_work border_first_share, border_reshard;             /* share.c */
+extern const struct border_work border_first_shard, border_reshard;             /* share.c */
 extern const struct border_work border_checkpoint;                              /* checkpoint.c */
 extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
 /* node/rounds/border.c */

@@ -67,7 +67,7 @@ static const struct border_work border_end = {
  * round's difference, the way back), what reads it, and then more steps. */
 static const struct border_work *const works[] = {
     &border_nothing_left, &border_hash,       &border_rollback,    &border_assign,
-    &border_apply,        &border_pull,       &border_first_share, &border_goal,
+    &border_apply,        &border_pull,       &border_first_shard, &border_goal,
     &border_snapshot,     &border_donate,     &border_sketch,      &border_keep,
     &border_reshard,      &border_checkpoint, &border_evaluate,    &border_final,
     &border_end,          &border_steps};

@@ -5,12 +5,11 @@
 #include "base/rng.h"
 #include "gossip/overlay/topology.h"
 #include "peer/node/preference.h"
+#include "peer/times.h"
 
 #include <math.h>
 
 enum { FAILURES_MAX = 3, WAITS_MAX = 3 }; /* so many failures in a row, and it waits */
-#define WAIT_LEAST_NS (10 * NS_PER_MS)
-#define WAIT_MOST_NS  NS_PER_S
 
 static bool was_tried(const struct partners *partners, struct peer_id id)
 {
@@ -75,8 +74,10 @@ void partners_failed(struct partners *partners, uint64_t retry_ns, uint64_t now_
     if (++partners->failures < FAILURES_MAX) return;
     partners->failures = 0;
     wait_ns = partners->soonest_ns > now_ns ? partners->soonest_ns - now_ns : 0;
-    if (wait_ns < WAIT_LEAST_NS << partners->waits) wait_ns = WAIT_LEAST_NS << partners->waits;
-    if (wait_ns > WAIT_MOST_NS) wait_ns = WAIT_MOST_NS;
+    if (wait_ns < PARTNERS_WAIT_MIN_NS << partners->waits) {
+        wait_ns = PARTNERS_WAIT_MIN_NS << partners->waits;
+    }
+    if (wait_ns > PARTNERS_WAIT_MAX_NS) wait_ns = PARTNERS_WAIT_MAX_NS;
     if (partners->waits < WAITS_MAX) partners->waits++;
     /* Two that always ask at the same time would refuse each other for ever. */
     partners->wait_ns = now_ns + wait_ns + partners->spread % wait_ns;

@@ -4,15 +4,10 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "peer/times.h"
 
 enum { KNOWN_MAX = 512, OFFENCE = -50, DOUBLINGS_MAX = 8 };
 enum { PROVEN_ROUNDS = 10 }; /* kept in a row; twice as many after each time it broke its word */
-#define PAUSE_NS   (2 * NS_PER_S)  /* after the first miss of who is proven, else twice that */
-#define PIN_NS     (60 * NS_PER_S) /* after a promise without a decision: it pins a place of ours */
-#define BAN_NS     (600 * NS_PER_S) /* after offences */
-#define FORGIVE_NS (600 * NS_PER_S) /* without a fault, and one broken word is forgiven */
-#define FORGET_NS  (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
-#define PERIOD_NS  (300 * NS_PER_S) /* no longer ones are reckoned with */
 enum { PAUSE_PERIODS = 2, FORGET_PERIODS = 16 };
 
 struct known {
@@ -103,7 +98,7 @@ static bool is_proven(const struct known *known)
 
 void trust_set_period(struct trust *trust, uint64_t period_ns)
 {
-    trust->period_ns = period_ns < PERIOD_NS ? period_ns : PERIOD_NS;
+    trust->period_ns = period_ns < TRUST_PERIOD_MAX_NS ? period_ns : TRUST_PERIOD_MAX_NS;
 }
 
 static void miss(const struct trust *trust, struct known *known, enum score_reason reason,
@@ -112,8 +107,8 @@ static void miss(const struct trust *trust, struct known *known, enum score_reas
     uint64_t *until_ns = reason == SCORE_LATE      ? &known->late_ns
                          : reason == SCORE_CLIPPED ? &known->far_ns
                                                    : &known->ban_ns;
-    uint64_t first_ns =
-        later(reason == SCORE_SILENT ? PIN_NS : PAUSE_NS, PAUSE_PERIODS * trust->period_ns);
+    uint64_t first_ns = later(reason == SCORE_SILENT ? TRUST_PIN_NS : TRUST_PAUSE_NS,
+                              PAUSE_PERIODS * trust->period_ns);
     bool is_short = trust->first_ns != 0 && until_ns == &known->late_ns;
     uint64_t pause_ns = (is_short ? trust->first_ns : first_ns) << known->misses;
 
@@ -134,10 +129,10 @@ static void judge(struct trust *trust, struct known *known, uint64_t now_ns)
     uint32_t doublings = known->bans < DOUBLINGS_MAX ? known->bans : DOUBLINGS_MAX;
 
     if (score < SCORE_MIX_LEAST) {
-        known->ban_ns = later(known->ban_ns, now_ns + BAN_NS);
+        known->ban_ns = later(known->ban_ns, now_ns + TRUST_BAN_NS);
     }
     if (score >= SCORE_LINK_LEAST || now_ns < known->link_ns) return;
-    known->link_ns = now_ns + (BAN_NS << doublings);
+    known->link_ns = now_ns + (TRUST_BAN_NS << doublings);
     known->bans++;
     trust->bans++;
 }
@@ -154,9 +149,9 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
         return;
     }
     quiet_ns = now_ns - later(known->fault_ns, mix_ns(known) < now_ns ? mix_ns(known) : now_ns);
-    if (quiet_ns > later(FORGET_NS, FORGET_PERIODS * trust->period_ns)) known->misses = 0;
-    for (uint64_t past = now_ns - known->fault_ns; past >= FORGIVE_NS && known->broken > 0;
-         past -= FORGIVE_NS) {
+    if (quiet_ns > later(TRUST_FORGET_NS, FORGET_PERIODS * trust->period_ns)) known->misses = 0;
+    for (uint64_t past = now_ns - known->fault_ns; past >= TRUST_FORGIVE_NS && known->broken > 0;
+         past -= TRUST_FORGIVE_NS) {
         known->broken--;
     }
     known->fault_ns = now_ns;

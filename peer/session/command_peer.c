@@ -144,7 +144,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
     read_goal(options, &goal);
     replica.steps_total = goal.steps;
     replica.epochs_total = goal.epochs;
-    /* Who founds a swarm or has a fixed share takes its data in an order that follows from the seed
+    /* Who founds a swarm or has a fixed shard takes its data in an order that follows from the seed
      * alone, so that a run can be repeated to the bit; who joins must not repeat another's order.
      */
     if (replica.shard_of != NULL || options_text(options, "bootstrap") == NULL) {
@@ -297,7 +297,8 @@ static enum rc open_http(struct session *session, struct fault *why)
     rc = http_create(session->env, address, &source, &session->http, bound, sizeof bound, why);
     if (rc != RC_OK) return rc;
     if (!command_is_loopback(bound)) {
-        log_warn(&session->log, "--http: whoever can reach %s may read this peer's status", bound);
+        log_warn(&session->log, "--http: anyone who can reach %s may read this peer's status",
+                 bound);
     }
     if (session->is_json) {
         struct json *json = json_object_create();

@@ -286,7 +286,7 @@ static void tell_inexact(struct session *session)
         if (given[length] == '\0' || given[length] == ':') return;
     }
     log_warn(&session->log,
-             "--averaging %s is exact for unlike data with --optimizer sgd, momentum or nesterov; "
+             "--averaging %s is exact for non-IID data with --optimizer sgd, momentum or nesterov; "
              "with %s some of the bias stays",
              strategy->name, given);
 }
@@ -325,7 +325,7 @@ void session_say_what_runs(struct session *session)
         log_info(&session->log, "resuming from %s", options_text(session->options, "out"));
     } else if (session->folder.config != NULL) {
         log_warn(&session->log,
-                 "%s was started before and holds no checkpoint yet: this peer begins anew, with "
+                 "%s was started before and holds no checkpoint yet: this peer starts over, with "
                  "the flags, the key and the addresses kept there",
                  options_text(session->options, "out"));
     }

@@ -7,10 +7,9 @@
 #include "peer/files/credentials.h"
 #include "peer/files/keys.h"
 #include "peer/link/link.h"
+#include "peer/times.h"
 
 #include <stdio.h>
-
-#define KEEP_NS (30 * NS_PER_S) /* who asks nothing for a minute is hung up: ask all the same */
 
 struct observer {
     struct env *env;
@@ -42,7 +41,7 @@ static void send_question(struct observer *observer)
 
     observer->asked_ns = observer->env->ops->now_ns(observer->env);
     if (links_send(observer->links, observer->peer, &message) != RC_OK) {
-        finish(observer, RC_CLOSED, "the peer hung up");
+        finish(observer, RC_CLOSED, "the peer closed the connection");
     }
 }
 
@@ -152,7 +151,7 @@ static void env_wake(void *context)
     if (now_ns >= observer->next_ns && !observer->is_done) {
         ask(observer);
     } else if (observer->next_ns != UINT64_MAX && !observer->is_done &&
-               now_ns >= observer->asked_ns + KEEP_NS) {
+               now_ns >= observer->asked_ns + OBSERVER_KEEP_NS) {
         send_question(observer);
     }
     observer->env->ops->wake_at(observer->env, now_ns + 50 * NS_PER_MS);

@@ -1,7 +1,7 @@
 /*
  * Data sets behind one door. A set is a part of training and a part of testing, each a sequence of
  * samples that can only be read from its start: loading is one pass that keeps the samples which
- * have a place in the result and skips the others, so memory follows the share. Used by jobs and
+ * have a place in the result and skips the others, so memory follows the shard. Used by jobs and
  * commands.
  */
 #include "replica/data/dataset.h"

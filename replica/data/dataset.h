@@ -1,8 +1,8 @@
 /*
  * dataset: samples for training and testing, from a `--data` spec. Training samples are grouped in
  * blocks of consecutive samples of a seeded permutation; a replica loads only the blocks of its
- * share, so that memory follows the share and not the set. Blocks hold DATASET_BLOCK_SAMPLES, in a
- * small set fewer, so that each of many peers finds a share, and shares are about equal.
+ * shard, so that memory follows the shard and not the set. Blocks hold DATASET_BLOCK_SAMPLES, in a
+ * small set fewer, so that each of many peers finds a shard, and shards are about equal.
  */
 #ifndef GRAPEVINE_REPLICA_DATA_DATASET_H
 #define GRAPEVINE_REPLICA_DATA_DATASET_H
@@ -54,7 +54,7 @@ struct dataset_info {
      * with other numbers, copy the info and point these there. See samples_gather(). */
     const float *mean, *scale;
     uint8_t symbol_bytes[DATASET_SYMBOLS_MAX]; /* text: the byte of each symbol */
-    /* [classes] words for people; NULL where classes are numbers. The dataset's, as above. */
+    /* [classes] human-readable; NULL where classes are numbers. The dataset's, as above. */
     const char *const *class_words;
     /* [channels] names of a table's columns; NULL where it has none. The dataset's, as above. */
     const char *const *column_names;

@@ -1,212 +1,360 @@
-/*
- * Who trains on what. Rendezvous hashing: every member scores every block with a hash of (member,
- * block) and the highest score owns it; nobody has to coordinate, and who leaves takes nothing but
- * its own blocks along. Dirichlet: the paper draws the classes of each peer; we draw the peers of
- * each class, as Yurochkin et al. 2019 (arXiv:1905.12022) do, because then the shares are disjoint
- * and complete. Pure; any thread.
- */
+/* The samples of one peer in the order of its epochs: see shard.h. */
 #include "replica/data/shard.h"
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/units.h"
+#include "replica/data/prefetch.h"
 
 #include <string.h>
 
-enum { SHARES_MAX = 1 << 20 };
-#define ALPHA_MIN        1e-3
-#define ALPHA_MAX        1e6
-#define DIRICHLET_STREAM UINT64_C(0x6469726963680000) /* "dirich", and the class */
+enum { PURPOSE_ORDER = 0x6f726465 };
 
-static const char dirichlet_prefix[] = "dirichlet:";
+/* Where in the data: before some sample of some epoch. */
+struct place {
+    uint64_t epochs;
+    size_t cursor;
+    struct rng rng_before; /* the epoch's order */
+};
 
-static enum rc parse_alpha(const char *shard, struct shard_spec *spec, struct fault *why)
+struct shard {
+    struct dataset *dataset;
+    struct shard_spec spec;
+    uint64_t seed, samples_max;
+    struct samples samples;
+    bool is_loaded;
+    uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
+    uint32_t *order; /* this epoch's permutation of samples */
+    size_t cursor;   /* next entry of `order` */
+    uint64_t epochs; /* begun */
+    struct rng rng;  /* after drawing `order` */
+    struct rng rng_before;
+    uint64_t pending[SHARD_STATE_WORDS]; /* state of a shard that is not loaded yet */
+    bool has_pending;
+    struct augment augment;
+    uint64_t augment_seed;
+    struct prefetch_options options; /* how batches are made: here, or ahead of time */
+    struct prefetch_order here;
+    float *image;                        /* room for one while it is augmented here */
+    struct prefetch *prefetch;           /* NULL: every batch is made when it is asked for */
+    struct place places[PREFETCH_DEPTH]; /* before each batch that is outstanding, oldest first */
+};
+
+static void begin_epoch(struct shard *shard)
 {
-    size_t column = sizeof dirichlet_prefix;
-
-    if (!units_parse_share(shard + column - 1, &spec->alpha) || !(spec->alpha >= ALPHA_MIN) ||
-        spec->alpha > ALPHA_MAX) {
-        return fault_set(why, RC_PARSE,
-                         "--shard %.100s: column %zu: ALPHA must be a number from 0.001 to 1e6",
-                         shard, column);
+    shard->rng_before = shard->rng;
+    for (size_t i = 0; i < shard->samples.count; i++) {
+        shard->order[i] = (uint32_t)i;
     }
-    spec->kind = SHARD_DIRICHLET;
+    rng_shuffle(&shard->rng, shard->order, shard->samples.count);
+    shard->cursor = 0;
+    shard->epochs++;
+}
+
+/* Go on where `words` were written. */
+static void continue_epoch(struct shard *shard, const uint64_t words[SHARD_STATE_WORDS])
+{
+    memcpy(shard->rng.state, words + 3, sizeof(shard->rng.state));
+    begin_epoch(shard);
+    shard->epochs = words[1];
+    shard->cursor = (size_t)words[2];
+}
+
+static struct place place_of(const struct shard *shard)
+{
+    if (shard->prefetch != NULL && prefetch_outstanding(shard->prefetch) > 0) {
+        return shard->places[0];
+    }
+    return (struct place){shard->epochs, shard->cursor, shard->rng_before};
+}
+
+/* Forget the batches that were made ahead: as if they had never been drawn. */
+static void rewind_prefetched(struct shard *shard)
+{
+    struct place place = place_of(shard);
+
+    if (shard->prefetch == NULL || prefetch_outstanding(shard->prefetch) == 0) return;
+    prefetch_drain(shard->prefetch);
+    if (place.epochs != shard->epochs) {
+        shard->rng = place.rng_before;
+        begin_epoch(shard);
+        shard->epochs = place.epochs;
+    }
+    shard->cursor = place.cursor;
+}
+
+static bool is_of_this_shard(const struct shard *shard, const uint64_t words[SHARD_STATE_WORDS])
+{
+    return shard->is_loaded && words[0] == shard->id && words[2] <= shard->samples.count;
+}
+
+/* Commit freshly loaded samples. On failure they are released. */
+static enum rc adopt(struct shard *shard, struct samples *samples, uint64_t id, struct fault *why)
+{
+    uint32_t *order;
+
+    if (samples->count > shard->samples_max) samples->count = (size_t)shard->samples_max;
+    order = mem_array(samples->count, sizeof(*order));
+    if (order == NULL || samples->count == 0) {
+        mem_free(order);
+        samples_deinit(samples);
+        if (order == NULL) return fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
+        return fault_set(why, RC_NOT_FOUND,
+                         "this peer's shard of the data is empty: use fewer shards or --shard all");
+    }
+    rewind_prefetched(shard);
+    mem_free(shard->order);
+    samples_deinit(&shard->samples);
+    shard->samples = *samples;
+    shard->order = order;
+    shard->is_loaded = true;
+    shard->id = id;
+    if (shard->has_pending && is_of_this_shard(shard, shard->pending)) {
+        continue_epoch(shard, shard->pending);
+    } else {
+        begin_epoch(shard);
+    }
+    shard->has_pending = false;
     return RC_OK;
 }
 
-/* I/N, 0 <= I < N. */
-static enum rc parse_share_of(const char *text, struct shard_spec *spec, struct fault *why)
+static enum rc load_blocks(struct shard *shard, const bool *wanted, struct fault *why)
 {
-    const char *slash = strchr(text, '/');
-    size_t length = slash == NULL ? 0 : (size_t)(slash - text);
-    char index_text[16] = "";
-    uint64_t index, count;
+    uint32_t blocks = dataset_info(shard->dataset)->blocks;
+    struct samples samples = {0};
+    uint64_t id = rng_mix(shard->seed, blocks);
+    enum rc rc;
 
-    if (slash == NULL) {
-        return fault_set(why, RC_PARSE, "--shard-of %.100s: column %zu: expected I/N, as in 0/4",
-                         text, strlen(text) + 1);
+    for (uint32_t b = 0; b < blocks; b++) {
+        if (wanted[b]) id = rng_mix(id, b);
     }
-    if (length < sizeof index_text) memcpy(index_text, text, length);
-    if (!units_parse_count(index_text, &index)) {
-        return fault_set(why, RC_PARSE, "--shard-of %.100s: column 1: I must be a number", text);
-    }
-    if (!units_parse_count(slash + 1, &count) || count == 0 || count > SHARES_MAX) {
-        return fault_set(why, RC_PARSE, "--shard-of %.100s: column %zu: N must be from 1 to %d",
-                         text, length + 2, SHARES_MAX);
-    }
-    if (index >= count) {
-        return fault_set(why, RC_PARSE,
-                         "--shard-of %.100s: column 1: I counts from 0 and must be below N", text);
-    }
-    spec->is_fixed = true;
-    spec->index = (uint32_t)index;
-    spec->count = (uint32_t)count;
-    return RC_OK;
+    if (shard->is_loaded && id == shard->id) return RC_OK;
+    rc = dataset_load_blocks(shard->dataset, wanted, &samples, why);
+    return rc == RC_OK ? adopt(shard, &samples, id, why) : rc;
 }
 
-enum rc shard_parse(const char *shard, const char *shard_of, struct shard_spec *spec,
-                    struct fault *why)
+static enum rc load_dirichlet(struct shard *shard, struct fault *why)
 {
-    struct shard_spec parsed = {.kind = SHARD_IID, .index = 0, .count = 1};
+    const struct dataset_info *info = dataset_info(shard->dataset);
+    const struct shard_spec *spec = &shard->spec;
+    uint32_t *indices = NULL;
+    size_t count = 0;
+    struct samples samples = {0};
+    uint64_t alpha, id;
+    uint32_t *labels = NULL;
+    enum rc rc = dataset_load_labels(shard->dataset, &labels, why);
+
+    if (rc != RC_OK) return rc;
+    rc = shard_spec_dirichlet(spec, shard->seed, labels, (size_t)info->train_samples, info->classes,
+                              &indices, &count);
+    mem_free(labels);
+    if (rc != RC_OK) return fault_set(why, rc, "cannot divide the data: %s", rc_text(rc));
+    memcpy(&alpha, &spec->alpha, sizeof(alpha));
+    id = rng_mix(rng_mix(shard->seed, alpha), (uint64_t)spec->index << 32 | spec->count);
+    rc = dataset_load_list(shard->dataset, indices, count, &samples, why);
+    mem_free(indices);
+    return rc == RC_OK ? adopt(shard, &samples, id, why) : rc;
+}
+
+/* The blocks that `choose` marks. */
+static enum rc load_chosen(struct shard *shard, struct peer_id self, const struct peer_id *members,
+                           size_t members_count, struct fault *why)
+{
+    uint32_t blocks = dataset_info(shard->dataset)->blocks;
+    bool *wanted = mem_array(blocks, sizeof(*wanted));
+    uint64_t key;
+    size_t held = 0;
+    enum rc rc;
+
+    if (wanted == NULL) return fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
+    if (shard->spec.kind == SHARD_ALL || (members == NULL && !shard->spec.is_fixed)) {
+        uint64_t each = dataset_info(shard->dataset)->block_samples;
+        for (uint32_t b = 0; b < blocks && b * each < shard->samples_max; b++) {
+            wanted[b] = true;
+        }
+    } else if (shard->spec.is_fixed) {
+        shard_spec_fixed(&shard->spec, blocks, wanted);
+    } else {
+        shard_spec_rendezvous(self, members, members_count, blocks, wanted);
+    }
+    for (uint32_t b = 0; b < blocks; b++) {
+        held += wanted[b];
+    }
+    if (held == 0 && members != NULL && blocks > 0) {
+        memcpy(&key, self.bytes, sizeof(key));
+        wanted[rng_mix(shard->seed, key) % blocks] = true;
+    }
+    rc = load_blocks(shard, wanted, why);
+    mem_free(wanted);
+    return rc;
+}
+
+enum rc shard_ensure(struct shard *shard, struct fault *why)
+{
+    if (shard->is_loaded) return RC_OK;
+    return load_chosen(shard, (struct peer_id){{0}}, NULL, 0, why);
+}
+
+enum rc shard_reshard(struct shard *shard, struct peer_id self, const struct peer_id *members,
+                      size_t members_count, struct fault *why)
+{
+    CHECK(members != NULL && members_count > 0);
+    if (shard->spec.is_fixed || shard->spec.kind == SHARD_ALL) return shard_ensure(shard, why);
+    return load_chosen(shard, self, members, members_count, why);
+}
+
+/* Room to make batches here, or a thread that makes them ahead of time. */
+static enum rc prepare_batches(struct shard *shard, bool with_prefetch, struct fault *why)
+{
+    enum rc rc;
+
+    if (with_prefetch) return prefetch_create(&shard->options, &shard->prefetch, why);
+    rc = prefetch_order_init(&shard->here, &shard->options);
+    if (rc == RC_OK && !augment_is_empty(&shard->augment)) {
+        shard->image = mem_array(dataset_values(shard->options.info), sizeof(*shard->image));
+        if (shard->image == NULL) rc = RC_NOMEM;
+    }
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot load the data: out of memory");
+}
+
+enum rc shard_create(struct dataset *dataset, const struct shard_options *options,
+                     struct shard **shard, struct fault *why)
+{
+    struct shard *created = mem_alloc(sizeof(*created));
     enum rc rc = RC_OK;
 
-    CHECK(spec != NULL);
-    if (shard == NULL || strcmp(shard, "iid") == 0)
-        parsed.kind = SHARD_IID;
-    else if (strcmp(shard, "all") == 0)
-        parsed.kind = SHARD_ALL;
-    else if (strncmp(shard, dirichlet_prefix, sizeof dirichlet_prefix - 1) == 0) {
-        rc = parse_alpha(shard, &parsed, why);
-    } else {
-        rc = fault_set(why, RC_PARSE,
-                       "--shard %.100s: column 1: unknown split; there are iid, dirichlet:ALPHA "
-                       "and all",
-                       shard);
+    if (created == NULL) return fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
+    created->dataset = dataset;
+    created->spec = options->shard;
+    created->seed = options->seed;
+    created->samples_max = options->samples_max > 0 ? options->samples_max : UINT64_MAX;
+    created->augment = options->augment;
+    created->augment_seed = options->stream_seed;
+    created->options = (struct prefetch_options){.samples = &created->samples,
+                                                 .info = dataset_info(dataset),
+                                                 .augment = &created->augment,
+                                                 .rows = options->batch};
+    rng_init(&created->rng, options->stream_seed, PURPOSE_ORDER);
+    rc = augment_check(&options->augment, dataset_info(dataset), why);
+    if (rc == RC_OK) rc = prepare_batches(created, options->with_prefetch, why);
+    if (rc != RC_OK) {
+        shard_destroy(created);
+        return rc;
     }
-    if (rc == RC_OK && shard_of != NULL) rc = parse_share_of(shard_of, &parsed, why);
-    if (rc != RC_OK) return rc;
-    if (parsed.kind == SHARD_DIRICHLET && !parsed.is_fixed) {
-        return fault_set(why, RC_USAGE,
-                         "--shard %.100s needs --shard-of I/N: its shares are drawn for N peers",
-                         shard);
+    if (options->shard.kind == SHARD_DIRICHLET) {
+        rc = load_dirichlet(created, why);
+    } else if (options->shard.is_fixed) {
+        rc = shard_ensure(created, why);
     }
-    *spec = parsed;
+    if (rc != RC_OK) {
+        shard_destroy(created);
+        return rc;
+    }
+    *shard = created;
     return RC_OK;
 }
 
-static uint64_t hash_member(struct peer_id id)
+void shard_destroy(struct shard *shard)
 {
-    uint64_t hash = rng_mix(load_le64(id.bytes), load_le64(id.bytes + 8));
-
-    return rng_mix(hash, load_le32(id.bytes + 16));
+    if (shard == NULL) return;
+    prefetch_destroy(shard->prefetch);
+    prefetch_order_deinit(&shard->here);
+    samples_deinit(&shard->samples);
+    mem_free(shard->order);
+    mem_free(shard->image);
+    mem_free(shard);
 }
 
-void shard_rendezvous(struct peer_id self, const struct peer_id *members, size_t members_count,
-                      uint32_t blocks, bool *wanted)
+const struct samples *shard_set(const struct shard *shard)
 {
-    CHECK((members != NULL || members_count == 0) && (wanted != NULL || blocks == 0));
-    for (uint32_t block = 0; block < blocks; block++) {
-        uint64_t best = 0;
-        const struct peer_id *owner = NULL;
+    CHECK(shard->is_loaded);
+    return &shard->samples;
+}
 
-        for (size_t i = 0; i < members_count; i++) {
-            uint64_t score = rng_mix(hash_member(members[i]), block);
+uint64_t shard_samples(const struct shard *shard)
+{
+    uint64_t all = dataset_info(shard->dataset)->train_samples;
 
-            /* Members come sorted: of equal scores the smaller id wins, for everybody. */
-            if (owner != NULL && score <= best) continue;
-            best = score;
-            owner = &members[i];
+    if (shard->is_loaded) return shard->samples.count;
+    return all < shard->samples_max ? all : shard->samples_max;
+}
+
+/* The next samples in line. */
+static void draw(struct shard *shard, struct prefetch_order *order)
+{
+    for (uint32_t i = 0; i < shard->options.rows; i++) {
+        if (shard->cursor == shard->samples.count) begin_epoch(shard);
+        if (order->keys != NULL) {
+            order->keys[i] = augment_key(shard->augment_seed, shard->epochs, shard->cursor);
         }
-        wanted[block] = owner != NULL && peer_id_is_equal(*owner, self);
+        order->picked[i] = shard->order[shard->cursor++];
     }
 }
 
-void shard_fixed(const struct shard_spec *spec, uint32_t blocks, bool *wanted)
+static void order_ahead(struct shard *shard)
 {
-    CHECK(spec->count > 0 && spec->index < spec->count);
-    for (uint32_t block = 0; block < blocks; block++) {
-        wanted[block] = block % spec->count == spec->index;
+    struct place place = {shard->epochs, shard->cursor, shard->rng_before};
+
+    shard->places[prefetch_outstanding(shard->prefetch)] = place;
+    draw(shard, prefetch_next(shard->prefetch));
+    prefetch_submit(shard->prefetch);
+}
+
+void shard_batch(struct shard *shard, struct batch *batch)
+{
+    struct prefetch *prefetch = shard->prefetch;
+
+    CHECK(shard->is_loaded && batch->rows_max == shard->options.rows);
+    if (prefetch == NULL) {
+        draw(shard, &shard->here);
+        prefetch_fill(&shard->options, &shard->here, shard->image, batch);
+        return;
+    }
+    if (prefetch_outstanding(prefetch) == 0) order_ahead(shard);
+    prefetch_take(prefetch, batch);
+    memmove(shard->places, shard->places + 1, sizeof(shard->places) - sizeof(shard->places[0]));
+    while (prefetch_outstanding(prefetch) < PREFETCH_DEPTH) {
+        order_ahead(shard);
     }
 }
 
-/* The part of [0, 1) of one class that belongs to share `spec->index`: from *begin to *end. Sums
- * run in the same order for every index, so one share ends exactly where the next begins. */
-static void draw_range(const struct shard_spec *spec, struct rng *rng, double *begin, double *end)
+void shard_gather(const struct shard *shard, size_t first, uint32_t rows, struct batch *batch)
 {
-    double total = 0.0, before = 0.0, own = 0.0;
-
-    for (uint32_t i = 0; i < spec->count; i++) {
-        double weight = rng_gamma(rng, spec->alpha);
-
-        if (i < spec->index) before += weight;
-        if (i == spec->index) own = weight;
-        total += weight;
-    }
-    /* Tiny alphas underflow: all weights are 0. The limit is one peer taking the whole class. */
-    if (!(total > 0.0)) {
-        uint64_t lucky = rng_below(rng, spec->count);
-
-        before = spec->index > lucky ? 1.0 : 0.0;
-        own = spec->index == lucky ? 1.0 : 0.0;
-        total = 1.0;
-    }
-    *begin = before / total;
-    *end = (before + own) / total;
+    CHECK(shard->is_loaded && first <= shard->samples.count);
+    CHECK(rows <= shard->samples.count - first && rows <= batch->rows_max);
+    samples_gather(&shard->samples, dataset_info(shard->dataset), (struct pick){NULL, first, rows},
+                   batch);
 }
 
-/* Set the flags of those of the class's samples (shuffled) that belong to the share. */
-static void mark_class(const struct shard_spec *spec, uint64_t seed, uint32_t class,
-                       uint32_t *samples, size_t count, bool *is_mine)
+void shard_save(const struct shard *shard, uint64_t words[SHARD_STATE_WORDS])
 {
-    struct rng rng;
-    double begin, end;
+    struct place place = place_of(shard);
 
-    rng_init(&rng, seed, DIRICHLET_STREAM + class);
-    rng_shuffle(&rng, samples, count);
-    draw_range(spec, &rng, &begin, &end);
-    for (size_t i = 0; i < count; i++) {
-        double at = ((double)i + 0.5) / (double)count;
-
-        if (at >= begin && at < end) is_mine[samples[i]] = true;
+    if (!shard->is_loaded && shard->has_pending) {
+        memcpy(words, shard->pending, sizeof(shard->pending));
+        return;
     }
+    words[0] = shard->is_loaded ? shard->id : 0;
+    words[1] = place.epochs;
+    words[2] = place.cursor;
+    memcpy(words + 3, shard->is_loaded ? place.rng_before.state : shard->rng.state,
+           sizeof(shard->rng.state));
+    words[7] = 0;
 }
 
-/* List the samples of each class in turn and mark the share's. `samples` has room for all. */
-static void mark_share(const struct shard_spec *spec, uint64_t seed, const uint32_t *labels,
-                       size_t labels_count, uint32_t classes, uint32_t *samples, bool *is_mine)
+bool shard_load(struct shard *shard, const uint64_t words[SHARD_STATE_WORDS])
 {
-    for (uint32_t class = 0; class < classes; class ++) {
-        size_t count = 0;
-
-        for (size_t i = 0; i < labels_count; i++) {
-            if (labels[i] == class) samples[count++] = (uint32_t)i;
-        }
-        mark_class(spec, seed, class, samples, count, is_mine);
+    if ((words[3] | words[4] | words[5] | words[6]) == 0 || words[7] != 0) return false;
+    if (words[2] > dataset_info(shard->dataset)->train_samples) return false;
+    rewind_prefetched(shard);
+    if (is_of_this_shard(shard, words)) {
+        continue_epoch(shard, words);
+        return true;
     }
-}
-
-enum rc shard_dirichlet(const struct shard_spec *spec, uint64_t seed, const uint32_t *labels,
-                        size_t labels_count, uint32_t classes, uint32_t **indices, size_t *count)
-{
-    uint32_t *samples = mem_array(labels_count, sizeof *samples);
-    bool *is_mine = mem_array(labels_count, sizeof *is_mine);
-    size_t filled = 0;
-
-    CHECK(spec->kind == SHARD_DIRICHLET && spec->is_fixed && labels_count < UINT32_MAX);
-    CHECK(spec->index < spec->count && spec->alpha > 0.0);
-    if (samples == NULL || is_mine == NULL) {
-        mem_free(samples);
-        mem_free(is_mine);
-        return RC_NOMEM;
-    }
-    mark_share(spec, seed, labels, labels_count, classes, samples, is_mine);
-    for (size_t i = 0; i < labels_count; i++) {
-        if (is_mine[i]) samples[filled++] = (uint32_t)i;
-    }
-    mem_free(is_mine);
-    *indices = samples;
-    *count = filled;
-    return RC_OK;
+    memcpy(shard->pending, words, sizeof(shard->pending));
+    shard->has_pending = true;
+    memcpy(shard->rng.state, words + 3, sizeof(shard->rng.state));
+    shard->epochs = words[1];
+    if (shard->is_loaded) begin_epoch(shard);
+    return true;
 }

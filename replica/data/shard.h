@@ -1,8 +1,7 @@
 /*
- * shard: which training samples are whose. `iid`: blocks by rendezvous (highest random weight)
- * hashing over the live members (Thaler, Ravishankar 1998), or every N-th block under a fixed
- * share I/N; `dirichlet:A`: label skew drawn from (seed, I of N) (Hsu, Qi, Brown 2019,
- * arXiv:1909.06335); `all`: everything.
+ * shard: the training samples of one replica, in memory, and the order in which batches take them:
+ * one permutation an epoch, from a stream of its own; a batch may reach over the end of an epoch,
+ * so every batch is full. Thread: the training lane's.
  */
 #ifndef GRAPEVINE_REPLICA_DATA_SHARD_H
 #define GRAPEVINE_REPLICA_DATA_SHARD_H
@@ -10,34 +9,49 @@
 #include "base/fault.h"
 #include "base/peer_id.h"
 #include "base/rc.h"
+#include "replica/data/augment.h"
+#include "replica/data/dataset.h"
+#include "replica/data/shard_spec.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+struct shard;
 
-enum shard_kind { SHARD_IID, SHARD_DIRICHLET, SHARD_ALL };
+enum { SHARD_STATE_WORDS = 8 };
 
-struct shard_spec {
-    enum shard_kind kind;
-    double alpha;          /* of Dirichlet */
-    bool is_fixed;         /* --shard-of given */
-    uint32_t index, count; /* I of N, index from 0 */
+struct shard_options {
+    struct shard_spec shard;
+    uint64_t seed;        /* of the division into shards */
+    uint64_t stream_seed; /* of the order of samples */
+    uint32_t batch;       /* samples of every shard_batch() */
+    struct augment augment;
+    bool with_prefetch;   /* make batches ahead of time, on a thread */
+    uint64_t samples_max; /* the first so many, which `seed` draws; 0: all */
 };
 
-/** Parse `--shard` and `--shard-of` (NULL: not given; "I/N" with I from 1? no: 0 <= I < N).
- *  Dirichlet without a fixed share is RC_USAGE. Errors point at the column. */
-MUST_USE enum rc shard_parse(const char *shard, const char *shard_of, struct shard_spec *spec,
-                             struct fault *why);
-/** Mark the blocks of `self` among `members` (sorted). IID without a fixed share. Every block has
- *  exactly one owner; if a member leaves, only its blocks move. */
-void shard_rendezvous(struct peer_id self, const struct peer_id *members, size_t members_count,
-                      uint32_t blocks, bool *wanted);
-/** Mark the blocks of a fixed share: disjoint over I, sizes differ by at most one block. */
-void shard_fixed(const struct shard_spec *spec, uint32_t blocks, bool *wanted);
-/** Indices (ascending, file order) of a Dirichlet share; disjoint over I and complete together.
- *  `*indices` is fresh memory. */
-MUST_USE enum rc shard_dirichlet(const struct shard_spec *spec, uint64_t seed,
-                                 const uint32_t *labels, size_t labels_count, uint32_t classes,
-                                 uint32_t **indices, size_t *count);
+/** Keeps `dataset`. A fixed shard is loaded at once, any other when it is known or first needed. */
+MUST_USE enum rc shard_create(struct dataset *dataset, const struct shard_options *options,
+                              struct shard **shard, struct fault *why);
+void shard_destroy(struct shard *shard);
+/** See learner.h. A shard that stays as it was keeps its place in the epoch. A peer that would get
+ *  nothing, because there are more peers than blocks, shards the block it is nearest to. */
+MUST_USE enum rc shard_reshard(struct shard *shard, struct peer_id self,
+                               const struct peer_id *members, size_t members_count,
+                               struct fault *why);
+/** Load everything unless a shard is loaded already. */
+MUST_USE enum rc shard_ensure(struct shard *shard, struct fault *why);
+/** The samples themselves, as they are until the shard changes. Only when loaded. */
+const struct samples *shard_set(const struct shard *shard);
+/** Samples in the shard; before it is known, of the whole training part. */
+uint64_t shard_samples(const struct shard *shard);
+/** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its
+ * buffers may be exchanged for others of the same size. Only when loaded. */
+void shard_batch(struct shard *shard, struct batch *batch);
+/** Fill `batch` with `rows` samples from number `first` on, as they lie in memory: for methods that
+ *  read the whole shard. The place in the epoch stays. Only when loaded. */
+void shard_gather(const struct shard *shard, size_t first, uint32_t rows, struct batch *batch);
+/** Where in which epoch of which shard (after the last shard_batch(), however many batches are
+ *  made ahead), and back; a state of another shard starts an epoch. False
+ *  for words that no shard wrote. */
+void shard_save(const struct shard *shard, uint64_t words[SHARD_STATE_WORDS]);
+bool shard_load(struct shard *shard, const uint64_t words[SHARD_STATE_WORDS]);
 
 #endif

@@ -417,7 +417,7 @@ enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
                                     .with_gradients = load->with_gradients};
     struct model *loaded = NULL;
     struct model_card read;
-    struct fault spoilt = {""};
+    struct fault refusal = {""};
     enum rc rc = model_card_read(file, name, &read, why);
 
     if (rc != RC_OK) return rc;
@@ -430,8 +430,8 @@ enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
     options.input = read.input;
     options.symbols = read.symbols;
     options.file_values = count_values(file);
-    rc = model_create(backend, &options, &loaded, &spoilt);
-    if (rc != RC_OK) return fault_set(why, rc, "cannot use %s: %s", name, spoilt.text);
+    rc = model_create(backend, &options, &loaded, &refusal);
+    if (rc != RC_OK) return fault_set(why, rc, "cannot use %s: %s", name, refusal.text);
     rc = read_values(loaded, &from);
     if (rc != RC_OK) {
         model_destroy(loaded);

@@ -80,14 +80,14 @@ struct learner_ops {
     /** Multiply the learning rate, on top of its schedule, from the next step on; > 0. NULL: there
      *  is none to multiply. */
     void (*set_rate_factor)(struct learner *learner, double factor);
-    /** Who shares the data now: `members` holds the live peers, this one included, sorted. Blocks
-     *  of the data are assigned by rendezvous hashing. No effect under a fixed share. */
+    /** Who divides the data now: `members` holds the live peers, this one included, sorted. Blocks
+     *  of the data are assigned by rendezvous hashing. No effect under a fixed shard. */
     MUST_USE enum rc (*reshard)(struct learner *learner, struct peer_id self,
                                 const struct peer_id *members, size_t members_count,
                                 struct fault *why);
-    /** Samples of this replica's share of the data, for epochs. */
+    /** Samples of this replica's shard of the data, for epochs. */
     uint64_t (*shard_samples)(const struct learner *learner);
-    /** Steps from the first on that make so many passes over the share, where batches change. NULL:
+    /** Steps from the first on that make so many passes over the shard, where batches change. NULL:
      *  they all are as large as they were said to be. */
     uint64_t (*steps_of)(const struct learner *learner, double epochs);
     /** On at most `samples_max` fixed test samples (0: all of them); of those with more than eight

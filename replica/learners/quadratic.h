@@ -21,7 +21,7 @@ struct quadratic_options {
     double centre_spread; /* standard deviation of each value of the centre; 0: all peers agree */
 };
 
-/** RC_NOMEM. No MOMENTS, no BUFFERS; accuracy is NaN; a share is always QUADRATIC_SHARD_SAMPLES. */
+/** RC_NOMEM. No MOMENTS, no BUFFERS; accuracy is NaN; a shard is always QUADRATIC_SHARD_SAMPLES. */
 MUST_USE enum rc quadratic_create(const struct quadratic_options *options,
                                   struct learner **learner);
 /** The centre c_i [values], for tests that want to know the optimum. */

@@ -31,7 +31,7 @@ static void replica_destroy(struct learner *learner)
     mem_free(r->logits_gradient);
     batch_deinit(&r->next);
     samples_deinit(&r->test);
-    share_destroy(r->share);
+    shard_destroy(r->shard);
     dataset_close(r->dataset);
     mem_free(r);
 }
@@ -240,12 +240,12 @@ static enum rc replica_reshard(struct learner *learner, struct peer_id self,
                                const struct peer_id *members, size_t members_count,
                                struct fault *why)
 {
-    return share_reshard(replica_of(learner)->share, self, members, members_count, why);
+    return shard_reshard(replica_of(learner)->shard, self, members, members_count, why);
 }
 
 static uint64_t replica_shard_samples(const struct learner *learner)
 {
-    return share_samples(((const struct replica *)learner)->share);
+    return shard_samples(((const struct replica *)learner)->shard);
 }
 
 /* Loss and hits over `count` samples, batch by batch. */
@@ -465,7 +465,7 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
 {
     struct replica *r = mem_alloc(bytes);
     struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
-    struct share_options share = {.seed = options->seed,
+    struct shard_options shard = {.seed = options->seed,
                                   .stream_seed = options->stream_seed,
                                   .samples_max = options->samples_max};
     enum rc rc;
@@ -480,15 +480,15 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
         backend->threads = 1; /* loss: on the host */
     if (options->dataset != NULL) data = *options->dataset;
     rc = read_options(r, options, why);
-    if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
-    if (rc == RC_OK) rc = augment_parse(options->augment, &share.augment, why);
+    if (rc == RC_OK) rc = shard_spec_parse(options->shard, options->shard_of, &shard.shard, why);
+    if (rc == RC_OK) rc = augment_parse(options->augment, &shard.augment, why);
     if (rc == RC_OK) rc = dataset_open(options->data, &data, &r->dataset, why);
     if (rc == RC_OK) rc = make_model(r, options, why);
-    share.batch = r->batch;
+    shard.batch = r->batch;
     if (rc == RC_OK) {
-        share.with_prefetch = prefetch_is_useful(options->prefetch, dataset_info(r->dataset),
-                                                 r->batch, &share.augment, team_threads(r->team));
-        rc = share_create(r->dataset, &share, &r->share, why);
+        shard.with_prefetch = prefetch_is_useful(options->prefetch, dataset_info(r->dataset),
+                                                 r->batch, &shard.augment, team_threads(r->team));
+        rc = shard_create(r->dataset, &shard, &r->shard, why);
     }
     if (rc != RC_OK) {
         replica_destroy(&r->learner);
@@ -542,10 +542,10 @@ const struct dataset_info *replica_data(const struct learner *learner)
 enum rc replica_samples(struct learner *learner, const struct samples **samples, struct fault *why)
 {
     const struct replica *r = replica_of(learner);
-    enum rc rc = share_ensure(r->share, why);
+    enum rc rc = shard_ensure(r->shard, why);
 
     CHECK(is_replica(learner));
-    if (rc == RC_OK) *samples = share_set(r->share);
+    if (rc == RC_OK) *samples = shard_set(r->shard);
     return rc;
 }
 

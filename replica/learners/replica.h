@@ -1,5 +1,5 @@
 /*
- * replica: the real learner: model, optimizer, schedule, data share, random streams.
+ * replica: the real learner: model, optimizer, schedule, data shard, random streams.
  * One peer and one seed give the same model to the bit each time.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_REPLICA_H
@@ -21,7 +21,7 @@ struct replica_options {
     const char *data;                       /* --data spec */
     const struct dataset_options *dataset;  /* how it is opened; NULL: as `model`, `seed` want it */
     const struct task_objective *objective; /* kept; NULL: the task's own loss (task.h) */
-    uint64_t samples_max;                   /* of the share, see share_options; 0: all */
+    uint64_t samples_max;                   /* of the shard, see shard_options; 0: all */
     const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
     double clip;           /* longest gradient, by its norm; 0: as long as it is */
@@ -29,7 +29,7 @@ struct replica_options {
     double lr;             /* > 0 overrides the optimizer's lr= */
     uint64_t steps_total;  /* for schedules with an end; 0: not known */
     double
-        epochs_total; /* the same in passes over the share, where steps_total is 0; 0: not known */
+        epochs_total; /* the same in passes over the shard, where steps_total is 0; 0: not known */
     uint32_t batch;   /* 0: the preset's default (64) */
     const char *shard, *shard_of;
     const char *augment;         /* `crop:4,flip`; NULL: images as they are */
@@ -48,7 +48,7 @@ MUST_USE enum rc replica_create(struct backend *backend, const struct replica_op
 struct model *replica_model(struct learner *learner);
 /** The data behind it, as long as it lives. */
 const struct dataset_info *replica_data(const struct learner *learner);
-/** Its training samples, loaded by now, as they are until the share changes. */
+/** Its training samples, loaded by now, as they are until the shard changes. */
 MUST_USE enum rc replica_samples(struct learner *learner, const struct samples **samples,
                                  struct fault *why);
 /** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */

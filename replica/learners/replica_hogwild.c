@@ -147,7 +147,7 @@ static bool take_step(struct hogwild *h, struct lane *lane, uint32_t *ticket)
               !(h->stop != NULL && atomic_load(h->stop));
     if (is_left) {
         *ticket = h->taken++;
-        share_batch(h->replica.share, &lane->batch);
+        shard_batch(h->replica.shard, &lane->batch);
     }
     workers_leave(h->workers);
     return is_left;

@@ -10,7 +10,7 @@
 
 #include "kernels/backend.h"
 #include "replica/data/dataset.h"
-#include "replica/data/share.h"
+#include "replica/data/shard.h"
 #include "replica/learners/replica.h"
 #include "replica/learners/task.h"
 #include "replica/learners/team.h"
@@ -28,7 +28,7 @@ struct replica {
     struct learner learner; /* first: a learner is cast back to its replica */
     struct backend *backend;
     struct dataset *dataset;
-    struct share *share;
+    struct shard *shard;
     struct team *team;
     struct model *model; /* the team's */
     struct task task;
@@ -45,7 +45,7 @@ struct replica {
     float *accumulated;   /* sum of a step's earlier gradients; NULL without accumulation */
     float *workspace;     /* the optimizer's, on the backend */
     float *statistics;    /* SECTION_BUFFERS before the step; NULL: there are none */
-    bool has_schedule;    /* false: its end follows from the share, once that is known */
+    bool has_schedule;    /* false: its end follows from the shard, once that is known */
     uint32_t batch;
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */
@@ -77,7 +77,7 @@ MUST_USE enum rc replica_make(size_t bytes, struct backend *backend,
 /** What a replica's model was made of. */
 struct model_options replica_model_options(const struct replica *r,
                                            const struct replica_options *options);
-/** Learners of their own, see replica_create(): steps that read the whole share, and steps of
+/** Learners of their own, see replica_create(): steps that read the whole shard, and steps of
  *  threads without locks. RC_USAGE, RC_LIMIT: what does not go together, or is too large. */
 MUST_USE enum rc replica_lbfgs_create(struct backend *backend,
                                       const struct replica_options *options,

@@ -1,5 +1,5 @@
 /*
- * The learner of --optimizer lbfgs: a replica whose steps read its whole share. The loss is the
+ * The learner of --optimizer lbfgs: a replica whose steps read its whole shard. The loss is the
  * mean over all samples and, with wd, half of wd |x|^2; its gradient is gathered batch by batch in
  * the order in which samples lie in memory, so that equal parameters give equal bits. Thread: the
  * training lane's.
@@ -73,7 +73,7 @@ static enum rc evaluate(void *context, double *loss)
 {
     struct evaluating *e = context;
     struct replica *r = e->r;
-    size_t total = (size_t)share_samples(r->share);
+    size_t total = (size_t)shard_samples(r->shard);
     struct task_score all = {0.0, 0, 0};
 
     model_profiler_add(r->profiler, PROFILE_OPTIMIZER, e->mark);
@@ -84,7 +84,7 @@ static enum rc evaluate(void *context, double *loss)
         struct task_score score = {0.0, 0, 0};
         enum rc rc;
 
-        share_gather(r->share, first, rows, &r->next);
+        shard_gather(r->shard, first, rows, &r->next);
         model_profiler_add(r->profiler, PROFILE_DATA, begin);
         e->weight = (float)((double)rows / (double)total);
         rc = replica_pass(r, gather_part, e, &score);
@@ -166,13 +166,13 @@ static enum rc assign_section(struct learner *learner, enum section section, con
 static enum rc reshard(struct learner *learner, struct peer_id self, const struct peer_id *members,
                        size_t members_count, struct fault *why)
 {
-    const struct share *share = replica_of(learner)->share;
-    uint64_t before[SHARE_STATE_WORDS], after[SHARE_STATE_WORDS];
+    const struct shard *shard = replica_of(learner)->shard;
+    uint64_t before[SHARD_STATE_WORDS], after[SHARD_STATE_WORDS];
     enum rc rc;
 
-    share_save(share, before);
+    shard_save(shard, before);
     rc = replica_ops.reshard(learner, self, members, members_count, why);
-    share_save(share, after);
+    shard_save(shard, after);
     if (before[0] != after[0]) lbfgs_moved(lbfgs_of(learner)); /* other samples */
     return rc;
 }
@@ -270,8 +270,7 @@ enum rc replica_lbfgs_create(struct backend *backend, const struct replica_optio
     enum rc rc;
 
     if (!backend->is_host) {
-        return fault_set(why, RC_USAGE,
-                         "--optimizer lbfgs runs on the processor; add --device cpu");
+        return fault_set(why, RC_USAGE, "--optimizer lbfgs runs on the CPU; add --device cpu");
     }
     if (mine.steps_total == 0 && mine.epochs_total > 0.0) {
         mine.steps_total = steps_in(mine.epochs_total);

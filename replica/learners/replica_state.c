@@ -16,9 +16,9 @@ enum state_word {
     STATE_SAMPLES,
     STATE_SCHEDULE,
     STATE_PASSES,
-    STATE_SHARE
+    STATE_SHARD
 };
-enum { STATE_WORDS = STATE_SHARE + SHARE_STATE_WORDS };
+enum { STATE_WORDS = STATE_SHARD + SHARD_STATE_WORDS };
 
 enum rc replica_save(struct learner *learner, struct tensor_file *file)
 {
@@ -34,7 +34,7 @@ enum rc replica_save(struct learner *learner, struct tensor_file *file)
     };
     enum rc rc = tensor_file_set(file, "optimizer", optimizer_name(r->optimizer.kind));
 
-    share_save(r->share, words + STATE_SHARE);
+    shard_save(r->shard, words + STATE_SHARD);
     if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, "replica.state", words, STATE_WORDS);
     if (rc != RC_OK || count == 0) return rc;
     rc = model_host_plane(r->model, SECTION_MOMENTS, &moments);
@@ -89,7 +89,7 @@ enum rc replica_load(struct learner *learner, const struct tensor_file *file, st
         rc = schedule_parse(r->schedule_text, words[STATE_SCHEDULE], &schedule, why);
         if (rc != RC_OK) return rc;
     }
-    if (!share_load(r->share, words + STATE_SHARE)) {
+    if (!shard_load(r->shard, words + STATE_SHARD)) {
         return fault_set(why, RC_FORMAT, "the checkpoint's place in the data is damaged");
     }
     r->has_schedule = r->has_schedule || words[STATE_SCHEDULE] > 0;

@@ -1,5 +1,5 @@
 /*
- * Steps of a replica: a batch from the share, forward, loss, backward (several times where
+ * Steps of a replica: a batch from the shard, forward, loss, backward (several times where
  * gradients are accumulated), clipping, one fused update. The rate, and with `grow` the number of
  * batches, follow the shared step counter; Adam's bias correction counts this replica's own
  * updates. What is done with the gradient plane is done by all threads of the team, each on its
@@ -18,18 +18,18 @@ struct gathering {
     bool updates;            /* the parameters after the last */
 };
 
-/* Batches of so many passes over the share, one at least. */
+/* Batches of so many passes over the shard, one at least. */
 static uint64_t batches_of(const struct replica *r, double epochs)
 {
     double batches =
-        ceil(epochs * (double)share_samples(r->share) / ((double)r->batch * (double)r->accumulate));
+        ceil(epochs * (double)shard_samples(r->shard) / ((double)r->batch * (double)r->accumulate));
 
     return batches < 1.0 ? 1 : (uint64_t)batches;
 }
 
 enum rc replica_make_ready(struct replica *r)
 {
-    enum rc rc = share_ensure(r->share, NULL);
+    enum rc rc = shard_ensure(r->shard, NULL);
 
     if (rc != RC_OK || r->has_schedule) return rc;
     rc = schedule_parse_batches(r->schedule_text, batches_of(r, r->epochs_total), &r->schedule,
@@ -167,7 +167,7 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *s
         uint64_t begin = model_profiler_now(r->profiler);
         enum rc rc;
 
-        share_batch(r->share, &r->next);
+        shard_batch(r->shard, &r->next);
         model_profiler_add(r->profiler, PROFILE_DATA, begin);
         rc = replica_pass(r, work_on_part, &gathering, &batch);
         if (rc != RC_OK) return rc;
@@ -200,7 +200,7 @@ static enum rc check_parameters(struct replica *r)
 
 /* Where a step begins: what it changes before its end. */
 struct border {
-    uint64_t share[SHARE_STATE_WORDS];
+    uint64_t shard[SHARD_STATE_WORDS];
     uint64_t passes;
 };
 
@@ -211,7 +211,7 @@ static size_t statistics_bytes(const struct replica *r)
 
 static enum rc remember(struct replica *r, struct border *border)
 {
-    share_save(r->share, border->share);
+    shard_save(r->shard, border->shard);
     border->passes = model_passes(r->model);
     if (r->statistics == NULL) return RC_OK;
     return r->backend->ops->copy(r->backend, r->statistics, model_plane(r->model, SECTION_BUFFERS),
@@ -221,7 +221,7 @@ static enum rc remember(struct replica *r, struct border *border)
 /* As if the step had not begun. */
 static enum rc take_back(struct replica *r, const struct border *border)
 {
-    CHECK(share_load(r->share, border->share)); /* this very share wrote it */
+    CHECK(shard_load(r->shard, border->shard)); /* this very shard wrote it */
     team_set_stream(r->team, r->stream_seed, border->passes);
     if (r->statistics == NULL) return RC_OK;
     return r->backend->ops->copy(r->backend, model_plane(r->model, SECTION_BUFFERS), r->statistics,

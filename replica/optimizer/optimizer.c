@@ -1,22 +1,23 @@
 /*
  * Names, defaults and numbers of the optimizers. k counts updates from 1, g is the gradient.
  *
- * momentum, nesterov   m = beta m + g; x -= lr m, or x -= lr (g + beta m): the form that keeps the
- *                      rate outside (Polyak 1964; Sutskever et al. 2013), no dampening.
- * adagrad              s += g^2; x -= lr g / (sqrt(s) + eps) (Duchi, Hazan, Singer 2011).
- * rmsprop              s = a s + (1 - a) g^2; x as above (Tieleman, Hinton 2012). There is no bias
- *                      correction: the first step is lr / sqrt(1 - a), so warm up.
- * adam                 Kingma, Ba 2014, arXiv:1412.6980; the bias correction is folded into rate
- *                      and epsilon: rate m^ / (sqrt(s^) + eps) =
- *                      (rate sqrt(c2) / c1) m / (sqrt(s) + eps sqrt(c2)), ci = 1 - betai^k.
- * adamw                adam after x *= 1 - lr wd (Loshchilov, Hutter 2017, arXiv:1711.05101).
- * lars                 per tensor: v = beta v + lr ratio (g + wd x); x -= v, with ratio =
- *                      trust |x| / (|g| + wd |x| + eps). The rate is inside the velocity, as in
- * You, Gitman, Ginsburg 2017, arXiv:1708.03888; variants with it outside differ once the rate
- * changes. lamb                 per tensor: r = m^ / (sqrt(s^) + eps) + wd x; x -= lr |x| / |r| r,
- * with the bias correction (You et al. 2019, arXiv:1904.00962). muon                 m = beta m +
- * (1 - beta) g; U = orthogonalised (1 - beta) g + beta m; x = x (1 - lr wd) - lr sqrt(max(1, rows /
- * columns)) U for hidden matrices, adamw for the rest (Jordan et al. 2024).
+ * - momentum, nesterov: m = beta m + g; x -= lr m, or x -= lr (g + beta m): the form that keeps the
+ *   rate outside (Polyak 1964; Sutskever et al. 2013), no dampening.
+ * - adagrad: s += g^2; x -= lr g / (sqrt(s) + eps) (Duchi, Hazan, Singer 2011).
+ * - rmsprop: s = a s + (1 - a) g^2; x as above (Tieleman, Hinton 2012). Without bias
+ *   correction the first step is lr / sqrt(1 - a), so warm up.
+ * - adam: Kingma, Ba 2014, arXiv:1412.6980; the bias correction is folded into rate and epsilon:
+ *   rate m^ / (sqrt(s^) + eps) = (rate sqrt(c2) / c1) m / (sqrt(s) + eps sqrt(c2)),
+ *   ci = 1 - betai^k.
+ * - adamw: adam after x *= 1 - lr wd (Loshchilov, Hutter 2017, arXiv:1711.05101).
+ * - lars, per tensor: v = beta v + lr ratio (g + wd x); x -= v, with
+ *   ratio = trust |x| / (|g| + wd |x| + eps). The rate is inside the velocity, as in You, Gitman,
+ *   Ginsburg 2017, arXiv:1708.03888; variants with it outside differ once the rate changes.
+ * - lamb, per tensor: r = m^ / (sqrt(s^) + eps) + wd x; x -= lr |x| / |r| r, with the bias
+ *   correction (You et al. 2019, arXiv:1904.00962).
+ * - muon: m = beta m + (1 - beta) g; U = orthogonalised (1 - beta) g + beta m;
+ *   x = x (1 - lr wd) - lr sqrt(max(1, rows / columns)) U for hidden matrices, adamw for the rest
+ *   (Jordan et al. 2024).
  *
  * Biases and norm parameters (tensors of rank 1) have no ratio and no decay under lars and lamb.
  */

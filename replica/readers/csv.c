@@ -6,7 +6,7 @@
  * themselves; otherwise the sorted distinct words are. `test=FILE2` holds the rows for testing;
  * without it every fifth row does. Features are standardised with the means and deviations of the
  * training rows; targets are left as they are. The file is parsed once at the start, and once more
- * for each share, so that memory follows the share. Used by jobs and commands.
+ * for each shard, so that memory follows the shard. Used by jobs and commands.
  */
 #include "replica/data/source.h"
 #include "replica/readers/csv_rows.h"

@@ -3,7 +3,7 @@
  * or [N, C, H, W]; Y holds classes, [N] whole numbers from 0, or real values to predict, [N] or
  * [N, K] floats. Every fifth sample is for testing. Bytes stay bytes (b / 255); other types become
  * float32. Vectors are standardised number by number, images channel by channel, with the means and
- * deviations of the training samples, for which X is read once at the start; loading a share skips
+ * deviations of the training samples, for which X is read once at the start; loading a shard skips
  * over the samples of others. Used by jobs and commands.
  */
 #include "replica/readers/npy.h"

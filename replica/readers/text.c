@@ -4,7 +4,7 @@
  * 90 % are for training, the rest for validation; both are cut into windows of N bytes that do not
  * overlap. A sample is a window and the byte after it, so each byte's label is its successor, and
  * memory holds a byte of text once (the last of each window twice). The file is read at the start
- * for its symbols and then once for each share. Used by jobs and commands.
+ * for its symbols and then once for each shard. Used by jobs and commands.
  */
 #include "replica/data/source.h"
 #include "replica/readers/stream.h"

@@ -1,6 +1,6 @@
 /*
  * The documents of the wire against the code: every message, key, type and limit in the tables of
- * gossip/README.md is what the tables of messages.c and the limits in the headers say, and every
+ * gossip/WIRE.md is what the tables of messages.c and the limits in the headers say, and every
  * code has a meaning there; hellos and records have the keys of their tables. So a change of the
  * wire that is not described fails here.
  */
@@ -23,7 +23,7 @@
 
 enum { CELLS_MAX = 8, ITEM_MAX = 1024, NUMBERS_MAX = 8 };
 
-static const char document[] = "gossip/README.md";
+static const char document[] = "gossip/WIRE.md";
 static char *text;
 
 static int read_document(void **state)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Who may join: an allow-list is obeyed and read again on SIGHUP, a broken one changes nothing, a
-# peer taken out of it is parted with; a swarm with certificates lets in who has one; a deny list
+# peer taken out of it is disconnected; a swarm with certificates lets in who has one; a deny list
 # outlives a restart with an older one. Whoever is refused reads one line that says why.
 source "$(dirname "$0")/lib.sh"
 cd "$WORK" || exit 1

@@ -6,7 +6,7 @@
 root=$(realpath "$(dirname "$0")/../..")
 begin "$1"
 
-pages=("$root"/README.md "$root"/docs/*.md "$root"/averaging/README.md "$root"/gossip/README.md)
+pages=("$root"/README.md "$root"/docs/*.md "$root"/averaging/*.md "$root"/gossip/*.md)
 for command in $("$gv" --help | sed -n '/^Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
     "$gv" "$command" --help >"help.$command" || bad "$command --help"
 done

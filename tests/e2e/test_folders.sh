@@ -32,12 +32,12 @@ for turn in 1 2 3 4; do
     stop "$winner"
 done
 # Killed before its first checkpoint it has nothing to go on from: the next start says so, in a line.
-anew='both1 was started before and holds no checkpoint yet: this peer begins anew'
-grep -q "$anew" ./*.err && bad "a first start says that it begins anew"
+anew='both1 was started before and holds no checkpoint yet: this peer starts over'
+grep -q "$anew" ./*.err && bad "a first start says that it starts over"
 accepted '^finished: 1 steps' "$gv" peer --out both1 --steps 1
 [ "$(grep -c "$anew" accepted.err)" -eq 1 ] || bad "a start without a checkpoint does not say so: $(cat accepted.err)"
 accepted '^finished' "$gv" peer --out both1 --steps 1
-grep -q "$anew" accepted.err && bad "a peer that resumes says that it begins anew"
+grep -q "$anew" accepted.err && bad "a peer that resumes says that it starts over"
 # A start that fails beside a running peer undoes nothing of it; alone it leaves nothing.
 start holder "${peer[@]}" --out held --time 1h "${quick[@]}"
 refused 1 "held is in use by process $pid;" "${peer[@]}" --out held

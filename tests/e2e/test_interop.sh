@@ -1,5 +1,5 @@
 #!/bin/bash
-# A member written in Python from gossip/README.md and averaging/README.md alone (tests/interop)
+# A member written in Python from gossip/WIRE.md and averaging/WIRE.md alone (tests/interop)
 # joins real peers: status, download, a pair round from either end, a group round, a farewell; and
 # what the documents forbid comes to what they say.
 # shellcheck source=tests/e2e/helpers.sh

@@ -1,5 +1,5 @@
 #!/bin/bash
-# inspect and predict: what a model is, and what it says about pictures, rows and test samples.
+# inspect and predict: what a model is, and what it says about images, rows and test samples.
 # shellcheck source=tests/e2e/helpers.sh
 . "$(dirname "$0")/helpers.sh"
 begin "$1"

@@ -1,7 +1,7 @@
-/* Any text as every kind of quantity, and as a share of the data. */
+/* Any text as every kind of quantity, and as a shard of the data. */
 #include "base/check.h"
 #include "base/units.h"
-#include "replica/data/shard.h"
+#include "replica/data/shard_spec.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     if (units_parse_rate(text, &value)) units_format_rate(value, formatted, sizeof formatted);
     if (units_parse_bytes(text, &value)) units_format_bytes(value, formatted, sizeof formatted);
     if (units_parse_share(text, &share)) CHECK(isfinite(share) && share >= 0.0);
-    if (shard_parse("iid", text, &spec, &why) == RC_OK) CHECK(spec.index < spec.count);
-    if (shard_parse(text, "0/2", &spec, &why) == RC_OK) CHECK(spec.kind <= SHARD_ALL);
+    if (shard_spec_parse("iid", text, &spec, &why) == RC_OK) CHECK(spec.index < spec.count);
+    if (shard_spec_parse(text, "0/2", &spec, &why) == RC_OK) CHECK(spec.kind <= SHARD_ALL);
     return 0;
 }

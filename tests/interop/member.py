@@ -2,7 +2,7 @@
 
 One thread, no clock of its own: `turn()` waits for whatever comes over any link and deals with it;
 everything that takes several messages turns until it has what it waits for. The sections named in
-comments are those of gossip/README.md, from "Rounds" on those of averaging/README.md.
+comments are those of gossip/WIRE.md, from "Rounds" on those of averaging/WIRE.md.
 """
 import json
 import os
@@ -49,7 +49,7 @@ class Member:
         self.decided = {}  # of these, by key: True; None: not decided yet
         self.on = {}  # name of a message: who deals with it as it comes
 
-    # ---- "A connection", "The first words"
+    # ---- "A connection", "The first messages"
 
     def dial(self, address):
         def answer(payload, remote_static, own_static):

@@ -1,7 +1,7 @@
 """Rounds of a member: a pair round from either end, a group round, joined or proposed.
 
-Written from averaging/README.md: "The bytes of a round", "Streams", "Pair rounds", "The bytes of a
-group round". Rule `mean` alone; the plane is the model's parameters and, where it has them,
+Written from averaging/WIRE.md: "What all rounds share", "Streams", "Swaps", "Pair rounds", "Group
+rounds". Rule `mean` alone; the plane is the model's parameters and, where it has them,
 statistics.
 """
 import struct

@@ -1,6 +1,6 @@
 """Connections of a member: handshake, records, bulk connections.
 
-Written from gossip/README.md, whose sections are named beside what follows them. Nothing of the
+Written from gossip/WIRE.md, whose sections are named beside what follows them. Nothing of the
 C code is used: ciphers and curves come from python3-cryptography (OpenSSL), BLAKE2b and SHA-512
 from Python itself.
 """

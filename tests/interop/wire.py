@@ -1,7 +1,7 @@
 """What the bytes of a member mean: messages, signed records, manifests, codecs, hashes.
 
-Written from gossip/README.md ("Bodies" and what follows it) and averaging/README.md ("Bytes of a
-round"). Message bodies are msgpack maps with small integer keys; here they are dicts with names.
+Written from gossip/WIRE.md ("Bodies" and what follows it) and averaging/WIRE.md ("What all rounds
+share"). Message bodies are msgpack maps with small integer keys; here they are dicts with names.
 """
 import struct
 from types import SimpleNamespace

@@ -1,9 +1,9 @@
-/* Shares under change: who owns what when peers come and go, and label-skewed shares. */
+/* Shards under change: who owns what when peers come and go, and label-skewed shards. */
 #include "tests/check.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "replica/data/shard.h"
+#include "replica/data/shard_spec.h"
 
 #include <math.h>
 
@@ -36,7 +36,7 @@ static void find_owners(uint64_t seed, const struct peer_id *members, size_t cou
     for (size_t i = 0; i < count; i++) {
         bool wanted[BLOCKS];
 
-        shard_rendezvous(members[i], members, count, BLOCKS, wanted);
+        shard_spec_rendezvous(members[i], members, count, BLOCKS, wanted);
         for (size_t block = 0; block < BLOCKS; block++) {
             if (!wanted[block]) continue;
             owners[block] = i;
@@ -108,7 +108,7 @@ static void draw_labels(uint64_t seed, uint32_t *labels)
     }
 }
 
-/* Dirichlet shares of any alpha and count are ascending, disjoint and complete, and the same when
+/* Dirichlet shards of any alpha and count are ascending, disjoint and complete, and the same when
  * drawn again. */
 static void dirichlet_shares_are_a_partition(void **state)
 {
@@ -128,8 +128,9 @@ static void dirichlet_shares_are_a_partition(void **state)
             size_t count, count_again;
             enum rc rc, rc_again;
 
-            rc = shard_dirichlet(&spec, seed, labels, SAMPLES, CLASSES, &indices, &count);
-            rc_again = shard_dirichlet(&spec, seed, labels, SAMPLES, CLASSES, &again, &count_again);
+            rc = shard_spec_dirichlet(&spec, seed, labels, SAMPLES, CLASSES, &indices, &count);
+            rc_again =
+                shard_spec_dirichlet(&spec, seed, labels, SAMPLES, CLASSES, &again, &count_again);
             check_seed(seed, rc == RC_OK && rc_again == RC_OK && count == count_again);
             for (size_t i = 0; i < count; i++) {
                 check_seed(seed, indices[i] < SAMPLES && indices[i] == again[i]);
@@ -145,7 +146,7 @@ static void dirichlet_shares_are_a_partition(void **state)
     }
 }
 
-/* Mean over shares of the share's most frequent class. */
+/* Mean over shards of the shard's most frequent class. */
 static double skew_of(uint64_t seed, double alpha)
 {
     struct shard_spec spec = {.kind = SHARD_DIRICHLET, .is_fixed = true, .count = 8};
@@ -158,8 +159,8 @@ static double skew_of(uint64_t seed, double alpha)
         size_t seen[CLASSES] = {0}, most = 0, count;
         uint32_t *indices;
 
-        assert_int_equal(shard_dirichlet(&spec, seed, labels, SAMPLES, CLASSES, &indices, &count),
-                         RC_OK);
+        assert_int_equal(
+            shard_spec_dirichlet(&spec, seed, labels, SAMPLES, CLASSES, &indices, &count), RC_OK);
         for (size_t i = 0; i < count; i++) {
             size_t now = ++seen[labels[indices[i]]];
 

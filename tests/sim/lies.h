@@ -217,7 +217,7 @@ static inline void mint_weight(struct evil *e, uint64_t now_ns)
 static inline bool lie_generation(struct evil *e, struct peer_id to, struct message *message)
 {
     (void)to;
-    if (message->type == MESSAGE_EDGE_OPEN) message->as.edge_open.recursion += e->acts;
+    if (message->type == MESSAGE_EDGE_OPEN) message->as.edge_open.generation += e->acts;
     return true;
 }
 

@@ -178,8 +178,8 @@ static double part_of_the_way(uint32_t peer, uint32_t other)
     return sqrt(moved / way);
 }
 
-/* Peers with unlike data, one of them late: the others have had their say when its last steps come,
- * which count no more for that. */
+/* Peers with non-IID data, one of them late: the others have had their say when its last steps
+ * come, which count no more for that. */
 static void who_comes_last_counts_like_others(void **state)
 {
     (void)state;

@@ -88,7 +88,7 @@ static void every_method_brings_peers_together(void **state)
     }
 }
 
-/* Peers with unlike data find the optimum of all, which none finds alone. */
+/* Peers with non-IID data find the optimum of all, which none finds alone. */
 static void every_method_trains_to_the_common_optimum(void **state)
 {
     (void)state;

@@ -84,7 +84,7 @@ static double bias_between_steps(struct cluster *cluster, uint32_t peers)
     return least;
 }
 
-/* T14: peers with unlike data; dpsgd leaves each near its own centre, d2 and gradient tracking do
+/* T14: peers with non-IID data; dpsgd leaves each near its own centre, d2 and gradient tracking do
  * not. When one is gone for good, the others begin anew and find the optimum of those left. */
 static void methods_for_unlike_data_are_exact_where_dpsgd_is_biased(void **state)
 {

@@ -1,8 +1,8 @@
 /*
  * gradient-tracking under an optimizer with momentum, run by complete peers: it is Momentum
- * Tracking to the equation, exact for peers with unlike data, and brings peers nearer together than
- * dpsgd. Peer i has f_i(x) = h_i / 2 ||x - c_i||^2. All begin in one round, so that they can be
- * compared step by step.
+ * Tracking to the equation, exact for peers with non-IID data, and brings peers nearer together
+ * than dpsgd. Peer i has f_i(x) = h_i / 2 ||x - c_i||^2. All begin in one round, so that they can
+ * be compared step by step.
  */
 #include "tests/check.h"
 
@@ -325,7 +325,7 @@ static void momentum_of_what_is_tracked_is_tracked_momentum(void **state)
     end_scene();
 }
 
-/* ---- unlike data ---- */
+/* ---- non-IID data ---- */
 
 /* Root mean square, in the last step seen, of how far peers are from the optimum of them all. */
 static double off_the_optimum(void)

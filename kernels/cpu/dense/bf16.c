@@ -257,13 +257,13 @@ void bf16_decide(struct cpu_backend *backend)
     if (backend->onednn == NULL) {
         backend->precision_reason = "float32: oneDNN, which multiplies bfloat16, is not used";
     } else if (!has_bf16) {
-        backend->precision_reason = "float32: this processor does not multiply bfloat16";
+        backend->precision_reason = "float32: this CPU does not multiply bfloat16";
     } else if (backend->options.forces_bf16) {
         backend->is_bf16 = true;
         backend->precision_reason = "bf16: it was forced";
     } else if (has_amx) {
         backend->is_bf16 = true;
-        backend->precision_reason = "bf16: this processor has AMX";
+        backend->precision_reason = "bf16: this CPU has AMX";
     } else if (backend->options.now_ns == NULL) {
         backend->precision_reason =
             "float32: no AMX here, and no clock to measure AVX512-BF16 with";

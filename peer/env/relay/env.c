@@ -6,12 +6,11 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/env/times.h"
 
 #include <stdio.h>
 
 #define NUMBER_FIRST (UINT64_C(1) << 63) /* no env counts its links that far */
-#define ROUTED_NS    (NS_PER_S)
-#define LEAVING_NS   (NS_PER_S / 2) /* as for every link; STOP may overtake DATA */
 
 static const char prefix[] = "relay:";
 
@@ -179,7 +178,7 @@ static void env_hangup(struct env *env, uint64_t link)
     if (circuit == NULL) return;
     circuit->state = CIRCUIT_LEAVING; /* freed later: someone may be reading a frame of it */
     circuit->wants_told = false;
-    circuit->deadline_ns = now(of(env)) + LEAVING_NS;
+    circuit->deadline_ns = now(of(env)) + RELAY_LEAVING_NS;
 }
 
 static void env_set_frame_max(struct env *env, uint64_t link, size_t frame_max)
@@ -351,7 +350,7 @@ enum rc relay_env_route(struct relay_env *relay_env, struct peer_id peer, struct
     circuit = circuit_add(relay_env, peer, relay);
     if (circuit == NULL) return RC_LIMIT;
     circuit->state = CIRCUIT_ROUTED;
-    circuit->deadline_ns = now(relay_env) + ROUTED_NS;
+    circuit->deadline_ns = now(relay_env) + RELAY_ROUTED_NS;
     circuit->id = relay_env->next_id++ & INT32_MAX;
     address_of(peer, address);
     return RC_OK;

@@ -15,13 +15,10 @@
 #include "peer/env/frame_queue.h"
 #include "peer/env/framer.h"
 #include "peer/env/sim/env.h"
+#include "peer/env/times.h"
 
 #include <sys/queue.h>
 
-#define SIM_DIAL_NS       (5 * NS_PER_S)
-#define SIM_LINGER_NS     (NS_PER_S / 2)
-#define SIM_UNANSWERED_NS (20 * NS_PER_S) /* data without an acknowledgement: TCP_USER_TIMEOUT */
-#define SIM_KEEPALIVE_NS  (25 * NS_PER_S) /* an idle connection: 10 s and three probes 5 s apart */
 enum { SIM_WINDOW_BYTES = 256 * 1024, SIM_HOSTS_MAX = 65536 };
 
 enum sim_kind {

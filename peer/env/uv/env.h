@@ -10,6 +10,7 @@
 #include "peer/env/frame_queue.h"
 #include "peer/env/framer.h"
 #include "peer/env/rate.h"
+#include "peer/env/times.h"
 
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -20,14 +21,9 @@ enum {
     LINK_WRITE_FRAMES_MAX = 64,        /* gathered into one of them */
     LINK_WRITE_BYTES_MAX = 256 * 1024, /* of one; a larger frame goes in pieces */
     LINK_TARGETS_MAX = 8,              /* addresses of one name that are tried */
-    LINK_STAGGER_MS = 250,             /* between the beginnings of two attempts */
-    ACCEPT_PAUSE_MS = 100,             /* with every link taken */
-    LINK_DIAL_MS = 5000,
-    LINK_LINGER_MS = 500, /* to flush after a hang-up */
     LINGERING_MAX = 64,
     WATCHES_MAX = 8,
     SIGNALS_WATCHED = 3,
-    WATCH_MS = 1000, /* how often who watches is called even if nothing comes */
     DISCARD_BYTES = 64 * 1024,
     FILES_KEPT = 5 /* descriptors that no link may take: a checkpoint, the journal, the data */
 };

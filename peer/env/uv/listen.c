@@ -14,15 +14,13 @@
 #include "base/mem.h"
 #include "gossip/flow/ration.h"
 #include "gossip/wire/address.h"
+#include "peer/env/times.h"
 
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LISTEN_BACKLOG = 128, ACCEPT_PACE_MS = 8 };
-
-#define ACCEPT_GAP_NS   (NS_PER_S / 500)
-#define ACCEPT_BURST_NS (500 * ACCEPT_GAP_NS) /* a large swarm that starts at once is no flood */
+enum { LISTEN_BACKLOG = 128 };
 
 /* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
 static void format_endpoint(const struct sockaddr_storage *from, char *text, size_t cap)

@@ -19,10 +19,7 @@
 #include <sys/resource.h>
 
 enum {
-    KEEPALIVE_IDLE_S = 10,
-    KEEPALIVE_BETWEEN_S = 5,
     KEEPALIVE_PROBES = 3,
-    UNACKNOWLEDGED_MS = 20000,
     UNSENT_BYTES = 16 * 1024,
     UNSENT_BULK_BYTES = 1024 * 1024,
     RECEIVE_BYTES_MIN = 256 * 1024,     /* under a rate limit: 0.4 s worth, at least this; */

@@ -4,6 +4,8 @@
  */
 #include "peer/node/door/internal.h"
 
+#include "peer/times.h"
+
 enum rc door_listen(struct node *node, struct fault *why)
 {
     struct door *door = node->door = mem_alloc(sizeof *door);
@@ -69,7 +71,7 @@ void door_destroy(struct node *node)
 
 enum rc door_membership_create(struct node *node)
 {
-    struct membership_options options = {.probe_interval_ns = NS_PER_S,
+    struct membership_options options = {.probe_interval_ns = NODE_PROBE_NS,
                                          .members_max = MEMBERS_MAX,
                                          .identity = node->options.identity,
                                          .run_id = node->options.swarm->run_id,

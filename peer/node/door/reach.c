@@ -4,11 +4,10 @@
  */
 #include "peer/env/relay/env.h"
 #include "peer/node/door/internal.h"
+#include "peer/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#define REACH_ASK_AFTER_NS (2 * NS_PER_S) /* let a link settle first */
 
 const char *node_address(const struct node *node)
 {

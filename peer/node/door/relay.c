@@ -8,6 +8,7 @@
 #include "peer/node/door/internal.h"
 
 #include "peer/env/relay/env.h"
+#include "peer/times.h"
 
 enum {
     SEATS = 3,       /* relays to keep reservations with */
@@ -19,11 +20,6 @@ enum {
     QUEUED_RECORDS_MAX = 8192, /* passed on to one end and not yet sent */
     QUEUED_BYTES_MAX = 2 * RELAY_CIRCUITS_PER_PEER * RELAY_WINDOW_BYTES
 };
-#define LOOK_NS    (2 * NS_PER_S)
-#define ANSWER_NS  (10 * NS_PER_S) /* for a lease */
-#define REFUSED_NS (60 * NS_PER_S)
-#define WISH_NS    (4 * NS_PER_S)
-#define ALONE_NS   (30 * NS_PER_S) /* without a relay: then the user hears of it */
 
 struct seat { /* a reservation of ours */
     struct peer_id relay;
@@ -110,7 +106,7 @@ static void on_lease(struct node *node, struct peer_id from,
         seat->ask_ns = now_ns + (uint64_t)lease->lease_ms * NS_PER_MS / 2;
     } else {
         seat->until_ns = 0;
-        seat->ask_ns = now_ns + REFUSED_NS;
+        seat->ask_ns = now_ns + RELAY_REFUSED_NS;
     }
 }
 
@@ -228,7 +224,7 @@ static void keep_seats(struct node *node, const struct peer_id *relays, uint32_t
             *seat = (struct seat){.relay = relays[i], .is_used = true};
         }
         if (seat == NULL || now_ns < seat->ask_ns) continue;
-        seat->ask_ns = now_ns + ANSWER_NS;
+        seat->ask_ns = now_ns + RELAY_ANSWER_NS;
         outbox_add(&node->outbox, relays[i], &message);
     }
 }
@@ -259,7 +255,7 @@ static void reach_for(struct node *node, struct peer_id target, struct wish *wis
     char address[ADDRESS_BYTES_MAX];
 
     if (count == 0) return;
-    wish->next_ns = now_ns + (WISH_NS << doublings);
+    wish->next_ns = now_ns + (RELAY_WISH_NS << doublings);
     if (relay_env_route(node->door->relay->env, target, relays[wish->tries++ % count], address) !=
         RC_OK) {
         return;
@@ -334,7 +330,7 @@ static void tell_if_alone(struct node *node, uint64_t now_ns)
         return;
     }
     if (relay->alone_ns == 0) relay->alone_ns = now_ns;
-    if (relay->has_told || now_ns < relay->alone_ns + ALONE_NS) return;
+    if (relay->has_told || now_ns < relay->alone_ns + RELAY_ALONE_NS) return;
     relay->has_told = true;
     log_warn(node->options.log,
              "others cannot dial this peer, and no neighbour relays for it: it is not linked with "
@@ -379,7 +375,7 @@ void door_relay_tick(struct node *node, uint64_t now_ns)
         return;
     }
     if (relay->look_ns != UINT64_MAX && now_ns < relay->look_ns) return;
-    relay->look_ns = now_ns + LOOK_NS;
+    relay->look_ns = now_ns + RELAY_LOOK_NS;
     look(node, now_ns);
 }
 

@@ -39,10 +39,10 @@ struct lane_state {
     struct lane_left left;
     double rate_factor, weight_factor; /* of the learning rate */
 
-    /* share.c */
-    size_t share_among; /* members; 0: there is no share yet */
+    /* shard.c */
+    size_t shard_among; /* members; 0: there is no shard yet */
     uint64_t members_changes, members_changed_ns;
-    uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
+    uint64_t reshard_since_ns; /* when shards were no longer those of the members; 0: they are */
 
     /* keep.c */
     float *kept;  /* for rolling back: parameters, then buffers */

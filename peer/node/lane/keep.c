@@ -6,10 +6,9 @@
 
 #include "averaging/codec/codec.h"
 #include "base/norm.h"
+#include "peer/times.h"
 
 #include <math.h>
-
-#define KEEP_NS (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 
 enum { ROLLBACKS_MAX = 3 }; /* in a row, before the model is taken from a neighbour */
 

@@ -33,7 +33,7 @@ enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint, stru
 
 /* ---- the goal ---- */
 
-/* With the share as it is; UINT64_MAX: the goal is none of steps. */
+/* With the shard as it is; UINT64_MAX: the goal is none of steps. */
 static uint64_t steps_to_goal(const struct node *node, uint64_t samples)
 {
     const struct node_goal *goal = &node->options.goal;
@@ -61,7 +61,7 @@ static void tell_nothing_left(const struct node *node)
     log_info(node->options.log, "already at its goal; raise --steps or --epochs to go on");
 }
 
-/* Resumed with nothing left to do: whom it would join may be done as well, and gone. The share may
+/* Resumed with nothing left to do: whom it would join may be done as well, and gone. The shard may
  * still grow, so the goal is not settled by this. */
 static bool has_nothing_left(struct node *node)
 {
@@ -103,7 +103,7 @@ static bool is_done(struct node *node)
 static enum border_next leave_at_goal(struct node *node, struct border_job *job)
 {
     (void)job;
-    /* Alone its share was larger; now that others are there it has done its part. */
+    /* Alone its shard was larger; now that others are there it has done its part. */
     if (node->own_steps == node->lane->resumed_steps && node->own_steps >= node->goal.steps) {
         tell_nothing_left(node);
     }

@@ -7,14 +7,9 @@
 
 #include "peer/download/buckets.h"
 #include "base/norm.h"
+#include "peer/times.h"
 
 #include <math.h>
-
-#define ANSWER_NS   (2 * NS_PER_S)  /* then others are asked, too */
-#define HEAR_NS     NS_PER_S        /* for members that are not linked yet */
-#define PATIENT_NS  (20 * NS_PER_S) /* for answers, once all is here */
-#define LINES_NS    (5 * NS_PER_S)  /* between two lines of progress */
-#define SNAPSHOT_NS (4 * NS_PER_S)  /* how old a snapshot can be when its manifest comes */
 
 enum { MEGABYTE = 1000000, MOMENTUM_MOST = 10, MOMENTS_MOST = 8, WITNESSES = 2 };
 enum { STEPS_SLACK = 500, SAMPLES_SLACK = 1 << 16, ROUNDS_SLACK = 8 };
@@ -106,7 +101,7 @@ static uint64_t round_floor(const struct node *node, struct peer_id donor)
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        double back = other->rounds_per_s * (double)SNAPSHOT_NS / 1e9 + 2;
+        double back = other->rounds_per_s * (double)CHECK_SNAPSHOT_NS / 1e9 + 2;
         double round = (double)other->progress.round - back;
 
         if (!is_witness(node, other, donor)) continue;
@@ -174,7 +169,9 @@ static void ask_on(struct node *node, uint64_t now_ns)
                                        .round = round,
                                        .floor = floor};
     }
-    if (now_ns >= check->asked_ns + ANSWER_NS) check->overdue = check->asked - check->answered;
+    if (now_ns >= check->asked_ns + CHECK_ANSWER_NS) {
+        check->overdue = check->asked - check->answered;
+    }
     ask(node);
 }
 
@@ -220,12 +217,12 @@ bool models_check_is_pending(struct node *node)
     if (check->answered == SKETCH_ANSWERS_MAX) return false;
     if (witnesses < WITNESSES) { /* perhaps others are about to be linked */
         membership_counts(node->membership, &counts);
-        return counts.believed > models_heard(node) && now_ns < check->complete_ns + HEAR_NS;
+        return counts.believed > models_heard(node) && now_ns < check->complete_ns + CHECK_HEAR_NS;
     }
     if (check->answered >= WITNESSES) { /* one more is better, but nothing to wait long for */
-        return check->answered < witnesses && now_ns < check->asked_ns + ANSWER_NS;
+        return check->answered < witnesses && now_ns < check->asked_ns + CHECK_ANSWER_NS;
     }
-    return now_ns < check->complete_ns + PATIENT_NS;
+    return now_ns < check->complete_ns + CHECK_PATIENT_NS;
 }
 
 /* ---- what a manifest says, and what others do ---- */
@@ -471,7 +468,7 @@ void models_check_tick(struct node *node, uint64_t now_ns)
 {
     if (node->state != NODE_LOADING) return;
     ask_on(node, now_ns);
-    if (now_ns < node->models->told_ns + LINES_NS) return;
+    if (now_ns < node->models->told_ns + CHECK_LINES_NS) return;
     tell(node, now_ns);
     node->models->told_ns = now_ns;
 }
@@ -479,8 +476,9 @@ void models_check_tick(struct node *node, uint64_t now_ns)
 uint64_t models_check_next_ns(const struct node *node)
 {
     const struct models_check *check = &node->models->check;
-    const uint64_t ends[] = {node->models->told_ns + LINES_NS, check->asked_ns + ANSWER_NS,
-                             check->complete_ns + HEAR_NS, check->complete_ns + PATIENT_NS};
+    const uint64_t ends[] = {node->models->told_ns + CHECK_LINES_NS,
+                             check->asked_ns + CHECK_ANSWER_NS, check->complete_ns + CHECK_HEAR_NS,
+                             check->complete_ns + CHECK_PATIENT_NS};
     uint64_t next_ns = UINT64_MAX;
 
     if (node->state != NODE_LOADING) return UINT64_MAX;

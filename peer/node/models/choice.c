@@ -16,10 +16,7 @@
  */
 #include "peer/node/models/internal.h"
 
-#define MET_NS     NS_PER_S        /* linked for so long, a neighbour counts */
-#define OUTVOTE_NS NS_PER_S        /* and more must hold the other model for so long */
-#define STAY_NS    (60 * NS_PER_S) /* at least, after a model was given up; doubled each time */
-#define TELL_NS    (60 * NS_PER_S) /* between two lines about others with another model */
+#include "peer/times.h"
 
 enum { HOLDERS_LEAST = 3, PLACE_COUNTS = 4 };
 
@@ -53,7 +50,8 @@ static bool is_met(const struct node *node, const struct neighbour *other)
 {
     uint64_t now_ns = node_now(node);
 
-    return now_ns >= other->linked_ns + MET_NS && trust_may_mix(node->trust, other->id, now_ns);
+    return now_ns >= other->linked_ns + CHOICE_MET_NS &&
+           trust_may_mix(node->trust, other->id, now_ns);
 }
 
 /* One more on this host; which of them it is there. */
@@ -161,7 +159,7 @@ static bool is_outvoted_for_long(struct node *node, struct digest *by)
         choice->since_ns = now_ns;
         choice->by = *by;
     }
-    return now_ns >= choice->since_ns + OUTVOTE_NS;
+    return now_ns >= choice->since_ns + CHOICE_OUTVOTE_NS;
 }
 
 static void tell_unlike(struct node *node)
@@ -169,9 +167,9 @@ static void tell_unlike(struct node *node)
     struct models_choice *choice = &node->models->choice;
     uint32_t unlike = count_unlike(node);
 
-    if (unlike == 0 || node_now(node) < choice->told_ns + TELL_NS) return;
+    if (unlike == 0 || node_now(node) < choice->told_ns + CHOICE_TELL_NS) return;
     if (choice->told_ns == 0) { /* it may well be settled in a moment */
-        choice->told_ns = node_now(node) - TELL_NS / 2;
+        choice->told_ns = node_now(node) - CHOICE_TELL_NS / 2;
         return;
     }
     choice->told_ns = node_now(node);
@@ -391,7 +389,7 @@ static bool is_hearing(struct node *node)
 
     if (heard == 0) choice->heard_ns = 0;
     if (choice->heard_ns == 0 && heard > 0) choice->heard_ns = node_now(node);
-    return node_now(node) < choice->heard_ns + OUTVOTE_NS;
+    return node_now(node) < choice->heard_ns + CHOICE_OUTVOTE_NS;
 }
 
 enum models_chosen models_choose(struct node *node, struct models_wanted *wanted)
@@ -442,7 +440,7 @@ bool models_chose_wrong(struct node *node)
         return false;
     }
     if (choice->since_ns == 0) choice->since_ns = node_now(node);
-    return node_now(node) >= choice->since_ns + OUTVOTE_NS;
+    return node_now(node) >= choice->since_ns + CHOICE_OUTVOTE_NS;
 }
 
 void models_chose(struct node *node)
@@ -452,7 +450,7 @@ void models_chose(struct node *node)
     choice->since_ns = choice->told_ns = 0;
     choice->has_taken = true;
     if (!node->models->gave_way) return;
-    choice->stay_ns = node_now(node) + (STAY_NS << choice->given_up);
+    choice->stay_ns = node_now(node) + (CHOICE_STAY_NS << choice->given_up);
     choice->given_up += choice->given_up < NODE_DOUBLINGS_MAX;
 }
 
@@ -460,8 +458,8 @@ uint64_t models_choice_next_ns(const struct node *node)
 {
     const struct models_choice *choice = &node->models->choice;
 
-    if (node->state == NODE_JOINING && choice->heard_ns + OUTVOTE_NS > node_now(node)) {
-        return choice->heard_ns + OUTVOTE_NS;
+    if (node->state == NODE_JOINING && choice->heard_ns + CHOICE_OUTVOTE_NS > node_now(node)) {
+        return choice->heard_ns + CHOICE_OUTVOTE_NS;
     }
-    return choice->since_ns == 0 ? UINT64_MAX : choice->since_ns + OUTVOTE_NS;
+    return choice->since_ns == 0 ? UINT64_MAX : choice->since_ns + CHOICE_OUTVOTE_NS;
 }

@@ -14,19 +14,17 @@
 #include "base/crash_point.h"
 
 #include "peer/download/buckets.h"
+#include "peer/times.h"
 
 #include <math.h>
 
 enum { SKETCHES_A_MINUTE = 8, ROUNDS_AHEAD_MAX = 64 };
 /* What can be on its way to one joiner when a bucket is queued for it: that, and two being written.
  */
-#define UNDER_WAY      (3.0 * CHUNK_VALUES * sizeof(float))
-#define AGREED_WAIT_NS (8 * NS_PER_S) /* for the end of a round; then as it is */
-#define ALONE_WAIT_NS  (2 * NS_PER_S) /* the same, when there has been no round yet */
-#define ROUND_SHARE    0.25           /* of what a round sends, for joiners meanwhile */
-#define BURST_SHARE    0.01           /* the same, at once */
-#define PACE_LEAST     (CHUNK_VALUES * sizeof(float) / 8) /* bytes a second */
-#define MINUTE_NS      (60 * NS_PER_S)
+#define UNDER_WAY   (3.0 * CHUNK_VALUES * sizeof(float))
+#define ROUND_SHARE 0.25 /* of what a round sends, for joiners meanwhile */
+#define BURST_SHARE 0.01 /* the same, at once */
+#define PACE_LEAST  (CHUNK_VALUES * sizeof(float) / 8) /* bytes a second */
 
 /* ---- snapshots ---- */
 
@@ -78,7 +76,7 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
         if (donation->agreed != NULL) return true;
     }
     return node_now(node) >=
-           wish->since_ns + (stats.last_members > 1 ? AGREED_WAIT_NS : ALONE_WAIT_NS);
+           wish->since_ns + (stats.last_members > 1 ? MODELS_AGREED_NS : MODELS_ALONE_NS);
 }
 
 static bool donation_is_due(struct node *node)
@@ -308,7 +306,7 @@ void models_on_sketch_req(struct node *node, struct peer_id from,
     struct ration *ration = &door_neighbour(node, from)->sketches;
 
     if (node->state != NODE_TRAINING || sketching->count == MODELS_SKETCHES_MAX ||
-        !door_ration(ration, node_now(node), MINUTE_NS, SKETCHES_A_MINUTE)) {
+        !door_ration(ration, node_now(node), MODELS_SKETCHES_NS, SKETCHES_A_MINUTE)) {
         return; /* who is not answered asks others */
     }
     sketching->asks[sketching->count].from = from;

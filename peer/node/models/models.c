@@ -5,11 +5,11 @@
  */
 #include "peer/node/models/internal.h"
 
+#include "peer/times.h"
+
 #include <stdio.h>
 
 enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
-#define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
-#define CATCH_UP_NS (10 * NS_PER_S) /* a download that took longer is behind when it is here */
 
 /* At a cold start the models of all are as good; but who has tried to get one is no member yet, nor
  * a donor, while it waits to try again. */
@@ -66,7 +66,7 @@ static bool is_gathering(struct node *node, size_t donors)
     if (width == 1 || donors >= width) return false;
     if (donors >= membership_count(node->membership)) return false; /* there are no more */
     if (node->models->gather_ns == 0) node->models->gather_ns = now_ns;
-    return now_ns < node->models->gather_ns + GATHER_NS;
+    return now_ns < node->models->gather_ns + MODELS_GATHER_NS;
 }
 
 static void begin_loading(struct node *node, const struct models_wanted *wanted)
@@ -310,7 +310,7 @@ static bool catches_up(struct node *node, uint64_t now_ns)
 {
     uint64_t took_ns = now_ns - joiner_stats(node->models->joiner).manifest_ns;
 
-    if (took_ns < CATCH_UP_NS || node->models->catch_ups == CATCH_UPS_MAX) return false;
+    if (took_ns < MODELS_CATCH_UP_NS || node->models->catch_ups == CATCH_UPS_MAX) return false;
     if (node->models->catch_up_ns != 0 && took_ns > node->models->catch_up_ns / 2) return false;
     node->models->catch_up_ns = took_ns;
     node->models->catch_ups++;
@@ -353,7 +353,7 @@ static void refused(struct node *node, struct peer_id from, enum message_type ty
 /* Each request costs a signature, and may cost a snapshot. */
 static bool may_ask(struct node *node, struct peer_id from)
 {
-    return door_ration(&door_neighbour(node, from)->requests, node_now(node), 60 * NS_PER_S,
+    return door_ration(&door_neighbour(node, from)->requests, node_now(node), MODELS_REQUESTS_NS,
                        REQUESTS_A_MINUTE);
 }
 
@@ -446,7 +446,7 @@ uint64_t models_next_ns(const struct node *node)
     next = node_earlier(next, models_check_next_ns(node));
     next = node_earlier(next, models_choice_next_ns(node));
     if (node->models->gather_ns != 0) {
-        next = node_earlier(next, node->models->gather_ns + GATHER_NS);
+        next = node_earlier(next, node->models->gather_ns + MODELS_GATHER_NS);
     }
     if (node->state != NODE_JOINING || models_heard(node) > 0) return next;
     return node_earlier(next, join_ns);

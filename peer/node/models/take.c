@@ -67,7 +67,7 @@ static enum border_next prepare(struct node *node, struct border_job *job)
 static void refuse_mixture(struct node *node)
 {
     log_info(node->options.log, "what two donors gave, one after the other's end, is not confirmed "
-                                "by two other members: fetching the first one's part anew");
+                                "by two other members: fetching the first one's part again");
     node->models->check.lease = 0; /* others are asked anew */
     models_refuse(node, false);
 }

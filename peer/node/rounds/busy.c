@@ -13,9 +13,7 @@
  */
 #include "peer/node/rounds/internal.h"
 
-#define LONG_NS    (250 * NS_PER_MS)
-#define UNKNOWN_NS NS_PER_S /* what an evaluation takes before there was one */
-#define PUT_OFF_NS (2 * NS_PER_S)
+#include "peer/times.h"
 
 enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the next */
 
@@ -30,11 +28,11 @@ static uint8_t busy_with(const struct node *node, enum border_kind kind)
 
     if (!meets_groups(node) || node->state != NODE_TRAINING) return BUSY_NOT;
     if (kind == BORDER_EVALUATION) {
-        if (usual_ns == 0) usual_ns = UNKNOWN_NS;
+        if (usual_ns == 0) usual_ns = BUSY_UNKNOWN_NS;
         return usual_ns > node->rounds->period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
     }
     if (kind != BORDER_CHECKPOINT && kind != BORDER_RESHARD) return BUSY_NOT;
-    return usual_ns >= LONG_NS && usual_ns > node->rounds->period_ns ? BUSY_LONG : BUSY_NOT;
+    return usual_ns >= BUSY_LONG_NS && usual_ns > node->rounds->period_ns ? BUSY_LONG : BUSY_NOT;
 }
 
 static bool takes_part(uint8_t busy)
@@ -86,7 +84,7 @@ uint64_t rounds_busy_put_off_ns(const struct node *node)
     uint64_t most_ns = node->options.report_every_ns / 2;
 
     if (node->round == NULL || !round_is_forming(node->round)) return 0;
-    return most_ns < PUT_OFF_NS ? most_ns : PUT_OFF_NS;
+    return most_ns < BUSY_PUT_OFF_NS ? most_ns : BUSY_PUT_OFF_NS;
 }
 
 bool rounds_busy_leaves(const struct node *node, const struct neighbour *other)

@@ -27,13 +27,11 @@
  */
 #include "peer/node/rounds/internal.h"
 
+#include "peer/times.h"
+
 #include <math.h>
 
 enum { BOUND_SHARE = 4 /* of the time since this peer began */, ROUNDS_MAX = 16 };
-#define BOUND_LEAST_NS (6 * NS_PER_S)
-#define BOUND_MOST_NS  (600 * NS_PER_S)
-#define LAST_PAUSE_NS  (500 * NS_PER_MS) /* after a missed deadline, and twice as long each time */
-#define PAUSE_NS       (100 * NS_PER_MS) /* between two tries, and two looks */
 
 struct finish_state {
     bool is_over, is_told;
@@ -72,8 +70,8 @@ static uint64_t bound_ns(const struct node *node)
 {
     uint64_t ns = (node_now(node) - node->begun_ns) / BOUND_SHARE;
 
-    if (ns < BOUND_LEAST_NS) return BOUND_LEAST_NS;
-    return ns < BOUND_MOST_NS ? ns : BOUND_MOST_NS;
+    if (ns < FINISH_MIN_NS) return FINISH_MIN_NS;
+    return ns < FINISH_MAX_NS ? ns : FINISH_MAX_NS;
 }
 
 static uint64_t end_ns(const struct node *node)
@@ -267,7 +265,7 @@ static void begin_end(struct node *node, const struct round_stats *stats)
     finish->rounds = rounds_so_far(node, stats);
     finish->begun_ns = node_now(node);
     finish->bound_ns = bound_ns(node);
-    trust_end_pauses(node->trust, LAST_PAUSE_NS, node_now(node));
+    trust_end_pauses(node->trust, FINISH_PAUSE_NS, node_now(node));
     /* Nothing was added to what the last round left. */
     finish->is_over = rounds_samples_since(node) == 0 && !round_is_active(node->round);
     if (!finish->is_over) models_tell(node, NULL);
@@ -389,14 +387,14 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     struct finish_state *finish = node->rounds->outer_state;
 
-    finish->again_ns = node_now(node) + PAUSE_NS;
+    finish->again_ns = node_now(node) + FINISH_RETRY_NS;
     if (node->rounds->is_done) count = keep_last(node, ids, count);
     node->rounds->inner->begin(node, ids, count);
 }
 
 static uint64_t next_ns(const struct node *node)
 {
-    return node->rounds->is_done ? node_now(node) + PAUSE_NS : UINT64_MAX;
+    return node->rounds->is_done ? node_now(node) + FINISH_RETRY_NS : UINT64_MAX;
 }
 
 const struct pace_ops pace_finish = {

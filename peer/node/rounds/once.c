@@ -7,11 +7,9 @@
  */
 #include "peer/node/rounds/internal.h"
 
-#define ONCE_STILL_NS  (30 * NS_PER_S) /* it does not move any more */
-#define ONCE_LEAST_NS  (60 * NS_PER_S)
-#define ONCE_LINGER_NS (10 * NS_PER_S)
+#include "peer/times.h"
+
 /* Then all who are linked have said how far they are. */
-#define ONCE_HEAR_NS (3 * NODE_PROGRESS_NS)
 
 enum { ONCE_TRIES = 5 };
 
@@ -28,7 +26,7 @@ static void count_mates(const struct node *node, uint32_t *done, uint32_t *comin
 {
     const struct once_state *once = node->rounds->outer_state;
     uint64_t now_ns = node_now(node), trained_ns = once->since_ns - node->begun_ns;
-    uint64_t most_ns = trained_ns > ONCE_LEAST_NS ? trained_ns : ONCE_LEAST_NS;
+    uint64_t most_ns = trained_ns > ONCE_MIN_NS ? trained_ns : ONCE_MIN_NS;
 
     *done = *coming = 0;
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
@@ -149,7 +147,7 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     size_t kept = 0;
 
     once->tries++;
-    once->next_ns = node_now(node) + 2 * NS_PER_S;
+    once->next_ns = node_now(node) + ONCE_RETRY_NS;
     for (size_t i = 0; i < count; i++) {
         const struct neighbour *other = door_neighbour(node, ids[i]);
 

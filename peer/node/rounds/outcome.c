@@ -8,6 +8,7 @@
 #include "peer/node/rounds/internal.h"
 
 #include "gossip/signed/outcome.h"
+#include "peer/times.h"
 
 enum { OUTCOMES_PER_S = 4 };
 
@@ -59,7 +60,7 @@ bool rounds_on_outcome(struct node *node, struct peer_id from, const struct mess
 
     if (message->type != MESSAGE_OUTCOME_ASK && message->type != MESSAGE_OUTCOME_TOLD) return false;
     if (neighbour == NULL ||
-        !door_ration(&neighbour->outcomes, node_now(node), NS_PER_S, OUTCOMES_PER_S)) {
+        !door_ration(&neighbour->outcomes, node_now(node), OUTCOMES_NS, OUTCOMES_PER_S)) {
         return true;
     }
     if (message->type == MESSAGE_OUTCOME_ASK) {

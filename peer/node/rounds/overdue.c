@@ -6,11 +6,11 @@
  */
 #include "peer/node/rounds/internal.h"
 
+#include "peer/times.h"
+
 #include <stdio.h>
 
 enum { OBSTACLES_BYTES = 160, VIEWS = 64 }; /* members looked at for whether anybody is left */
-
-#define OVERDUE_NS (60 * NS_PER_S)
 
 /* Rounds whose numbers have passed and that were not ours. Only those of groups and neighbours are
  * numbered in common. */

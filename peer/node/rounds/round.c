@@ -4,15 +4,12 @@
  */
 #include "peer/node/rounds/internal.h"
 
+#include "peer/times.h"
+
 enum {
     START_LINKS = 16, /* are enough to begin with: a large swarm is not linked in full */
     START_VIEWS = 64  /* members looked at for whether they have begun */
 };
-
-#define START_HEARS_NS (10 * NS_PER_S) /* who says nothing of a model is waited for */
-#define START_LOADS_NS (60 * NS_PER_S) /* who is still loading, or has another one */
-
-#define FAR_NS (30 * NS_PER_S) /* so long is remembered that a model was too far away */
 
 /* ---- trust ---- */
 
@@ -25,7 +22,7 @@ static void note_far(struct node *node, struct peer_id peer)
 
 bool rounds_is_far(const struct node *node, const struct neighbour *neighbour)
 {
-    return neighbour->far_ns != 0 && node_now(node) < neighbour->far_ns + FAR_NS;
+    return neighbour->far_ns != 0 && node_now(node) < neighbour->far_ns + ROUNDS_FAR_NS;
 }
 
 /* Not at any time: or who lies could say again and again that it has another model now. */

@@ -32,8 +32,8 @@ static struct exchange *start(struct commands *out)
     return exchange;
 }
 
-/* `peer` comes to our next round, having begun anew for the `recursion`th time. */
-static void come(struct exchange *exchange, uint8_t peer, uint64_t recursion, uint64_t now_ns,
+/* `peer` comes to our next round, having begun anew for the `generation`th time. */
+static void come(struct exchange *exchange, uint8_t peer, uint64_t generation, uint64_t now_ns,
                  struct commands *out)
 {
     struct message message = {.type = MESSAGE_EDGE_OPEN};
@@ -42,7 +42,7 @@ static void come(struct exchange *exchange, uint8_t peer, uint64_t recursion, ui
     exchange->ops->counts(exchange, &counts);
     message.as.edge_open.round = counts.next_round;
     message.as.edge_open.weight = 0.25f;
-    message.as.edge_open.recursion = recursion;
+    message.as.edge_open.generation = generation;
     message.as.edge_open.chunks = CHUNKS;
     message.as.edge_open.lineage = (struct digest){{9}};
     assert_int_equal(
@@ -83,18 +83,18 @@ static void one_neighbour_cannot_void_the_memory_for_ever(void **state)
 {
     struct commands out;
     struct exchange *exchange = start(&out);
-    uint64_t now_ns = NS_PER_S, recursion = 1;
+    uint64_t now_ns = NS_PER_S, generation = 1;
     uint32_t voided = 0, scored = 0, last = 0, again = 0;
 
     (void)state;
     for (uint32_t i = 0; i < ROUNDS + 100; i++, now_ns += NS_PER_MS) {
-        recursion = ((struct edges *)(void *)exchange)->recursion;
+        generation = ((struct edges *)(void *)exchange)->generation;
         if (i % 10 == 9) {
             exchange->ops->on_link_lost(exchange, id_of(LIAR), now_ns, &out);
             exchange->ops->on_link_up(exchange, id_of(LIAR), boot_of(LIAR), now_ns, &out);
         }
-        come(exchange, LIAR, recursion + 1, now_ns, &out);
-        come(exchange, HONEST, recursion, now_ns, &out);
+        come(exchange, LIAR, generation + 1, now_ns, &out);
+        come(exchange, HONEST, generation, now_ns, &out);
         if (!play(exchange, i < ROUNDS ? 0 : 1, now_ns, &scored, &out)) continue;
         if (i < ROUNDS) {
             voided++;
@@ -107,8 +107,8 @@ static void one_neighbour_cannot_void_the_memory_for_ever(void **state)
     assert_true(last > BURST);                 /* it may again, now and then */
     assert_in_range(scored, 2, 12);
     assert_in_range(again, EPOCH, EPOCH + 2);
-    come(exchange, LIAR, recursion + 1, now_ns, &out);
-    come(exchange, HONEST, recursion + 1, now_ns, &out);
+    come(exchange, LIAR, generation + 1, now_ns, &out);
+    come(exchange, HONEST, generation + 1, now_ns, &out);
     assert_true(play(exchange, 1, now_ns, &scored, &out));
     commands_deinit(&out);
     exchange->ops->destroy(exchange);
@@ -125,10 +125,10 @@ static void nor_while_members_seem_to_come_and_go(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < ROUNDS; i++, now_ns += NS_PER_MS) {
-        uint64_t recursion = ((struct edges *)(void *)exchange)->recursion;
+        uint64_t generation = ((struct edges *)(void *)exchange)->generation;
 
-        come(exchange, LIAR, recursion + 1, now_ns, &out);
-        come(exchange, HONEST, recursion, now_ns, &out);
+        come(exchange, LIAR, generation + 1, now_ns, &out);
+        come(exchange, HONEST, generation, now_ns, &out);
         if (!play(exchange, (uint8_t)i, now_ns, &scored, &out)) continue;
         voided++;
         late += i >= ROUNDS / 2;
@@ -155,7 +155,7 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     uint32_t chunks, streams;
 
     (void)state;
-    come(exchange, HONEST, ((struct edges *)(void *)exchange)->recursion, 2, &out);
+    come(exchange, HONEST, ((struct edges *)(void *)exchange)->generation, 2, &out);
     assert_int_equal(ops->begin(exchange, &members, 0, 3, &out), RC_OK);
     ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, (struct digest){{0}}, 4, &out);
     ops->allowed(exchange, &chunks, &streams);

@@ -402,7 +402,7 @@ static inline bool example_edge(struct source *s, struct message *m)
     case MESSAGE_EDGE_OPEN:
         m->as.edge_open.round = any(s, 0, UINT64_MAX);
         m->as.edge_open.weight = fraction(s, 1);
-        m->as.edge_open.recursion = any(s, 0, UINT64_MAX);
+        m->as.edge_open.generation = any(s, 0, UINT64_MAX);
         m->as.edge_open.chunks = any32(s, 1, CHUNKS_MAX);
         fill(s, &m->as.edge_open.schema, DIGEST_BYTES);
         fill(s, &m->as.edge_open.lineage, DIGEST_BYTES);

@@ -95,7 +95,7 @@ static void a_number_is_accepted_once(void **state)
     assert_false(attach_window_accept(&window, 1, 0));
 }
 
-/* The two frames as gossip/README.md shows them. */
+/* The two frames as gossip/WIRE.md shows them. */
 static void the_frames_are_those_of_the_documentation(void **state)
 {
     static struct golden golden;
@@ -110,7 +110,7 @@ static void the_frames_are_those_of_the_documentation(void **state)
     golden_print(&golden, "\nATTACH_OK\n");
     golden_hexdump(&golden, answer, sizeof answer);
     golden_print(&golden, "```\n");
-    golden_compare(&golden, "gossip/README.md", "attach");
+    golden_compare(&golden, "gossip/WIRE.md", "attach");
 }
 
 int main(void)

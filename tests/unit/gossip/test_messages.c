@@ -1,7 +1,7 @@
 /*
  * Every message type: round trips over random messages, cuts at each byte, values out of range,
  * keys missing, twice and unknown; msgpack-c's decoder as a second opinion; and the dumps in
- * gossip/README.md, which must be what we send.
+ * gossip/WIRE.md, which must be what we send.
  */
 #include "tests/check.h"
 
@@ -575,7 +575,7 @@ static void the_library_reads_what_we_write(void **state)
     }
 }
 
-/* gossip/README.md shows each message as it is. */
+/* gossip/WIRE.md shows each message as it is. */
 static void the_readme_shows_what_is_sent(void **state)
 {
     static struct golden golden;
@@ -590,7 +590,7 @@ static void the_readme_shows_what_is_sent(void **state)
         golden_hexdump(&golden, wired.bytes, wired.count);
     }
     golden_print(&golden, "```\n");
-    golden_compare(&golden, "gossip/README.md", "messages");
+    golden_compare(&golden, "gossip/WIRE.md", "messages");
 }
 
 int main(void)

@@ -50,7 +50,7 @@ static void a_text_is_cut_into_windows_of_symbols(void **state)
     scratch_deinit(&scratch);
 }
 
-/* A share of blocks holds just its windows, and a compressed text the same as a plain one. */
+/* a shard of blocks holds just its windows, and a compressed text the same as a plain one. */
 static void a_compressed_text_gives_the_same_blocks(void **state)
 {
     enum { WINDOWS = (27000 - 1) / 64 };

@@ -1,4 +1,4 @@
-/* Pictures: Netpbm of the binary kind and PNG, as values from 0 to 1; damage is refused. */
+/* Images: Netpbm of the binary kind and PNG, as values from 0 to 1; damage is refused. */
 #include "tests/check.h"
 
 #include "base/check.h"

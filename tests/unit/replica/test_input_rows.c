@@ -1,4 +1,4 @@
-/* Rows to predict from: pictures, CSV, .npy and IDX, each in the model's size or refused. */
+/* Rows to predict from: images, CSV, .npy and IDX, each in the model's size or refused. */
 #include "tests/check.h"
 
 #include "base/check.h"

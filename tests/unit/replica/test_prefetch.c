@@ -1,12 +1,12 @@
 /*
- * The thread that makes batches ahead of time, through the share that uses it: the same batches to
+ * The thread that makes batches ahead of time, through the shard that uses it: the same batches to
  * the bit, the same positions, whatever happens in between. Also runs under the thread sanitizer.
  */
 #include "tests/check.h"
 
 #include "base/mem.h"
 #include "replica/data/prefetch.h"
-#include "replica/data/share.h"
+#include "replica/data/shard.h"
 
 enum { ROWS = 100 };
 
@@ -19,33 +19,33 @@ static struct dataset *digits(void)
     return dataset;
 }
 
-static struct share *share_of(struct dataset *dataset, bool with_prefetch, bool is_fixed)
+static struct shard *share_of(struct dataset *dataset, bool with_prefetch, bool is_fixed)
 {
-    struct share_options options = {.seed = 1,
+    struct shard_options options = {.seed = 1,
                                     .stream_seed = 2,
                                     .batch = ROWS,
                                     .augment = {.crop = 1, .flip = true},
                                     .with_prefetch = with_prefetch};
-    struct share *share = NULL;
+    struct shard *shard = NULL;
     struct fault why = {""};
 
-    assert_int_equal(shard_parse("iid", is_fixed ? "1/3" : NULL, &options.shard, &why), RC_OK);
-    if (share_create(dataset, &options, &share, &why) != RC_OK) fail_msg("%s", why.text);
-    return share;
+    assert_int_equal(shard_spec_parse("iid", is_fixed ? "1/3" : NULL, &options.shard, &why), RC_OK);
+    if (shard_create(dataset, &options, &shard, &why) != RC_OK) fail_msg("%s", why.text);
+    return shard;
 }
 
 /* The next batches of both are equal, and so are their positions. */
-static void check_steps(struct share *a, struct share *b, struct batch *x, struct batch *y, int n)
+static void check_steps(struct shard *a, struct shard *b, struct batch *x, struct batch *y, int n)
 {
     for (int i = 0; i < n; i++) {
-        uint64_t here[SHARE_STATE_WORDS], there[SHARE_STATE_WORDS];
-        share_batch(a, x);
-        share_batch(b, y);
+        uint64_t here[SHARD_STATE_WORDS], there[SHARD_STATE_WORDS];
+        shard_batch(a, x);
+        shard_batch(b, y);
         assert_int_equal(x->rows, ROWS);
         assert_memory_equal(x->values, y->values, ROWS * 64 * sizeof(float));
         assert_memory_equal(x->labels, y->labels, ROWS * sizeof(uint32_t));
-        share_save(a, here);
-        share_save(b, there);
+        shard_save(a, here);
+        shard_save(b, there);
         assert_memory_equal(here, there, sizeof here);
     }
 }
@@ -55,37 +55,37 @@ static struct peer_id peer(uint8_t number)
     return (struct peer_id){{number, 9, 4}};
 }
 
-/* With a thread and without, batches and positions are the same over many epochs (a share has 5
- * batches), through changes of the share and through a saved position. */
+/* With a thread and without, batches and positions are the same over many epochs (a shard has 5
+ * batches), through changes of the shard and through a saved position. */
 static void batches_made_ahead_are_the_same(void **state)
 {
     const struct peer_id members[] = {peer(1), peer(2), peer(3)};
     struct dataset *dataset = digits();
-    struct share *ahead = share_of(dataset, true, false), *here = share_of(dataset, false, false);
+    struct shard *ahead = share_of(dataset, true, false), *here = share_of(dataset, false, false);
     struct batch x, y;
-    uint64_t words[SHARE_STATE_WORDS];
+    uint64_t words[SHARD_STATE_WORDS];
 
     (void)state;
     assert_int_equal(batch_init(&x, dataset_info(dataset), ROWS), RC_OK);
     assert_int_equal(batch_init(&y, dataset_info(dataset), ROWS), RC_OK);
     for (size_t count = 1; count <= 3; count++) {
-        assert_int_equal(share_reshard(ahead, peer(1), members, count, NULL), RC_OK);
-        assert_int_equal(share_reshard(here, peer(1), members, count, NULL), RC_OK);
+        assert_int_equal(shard_reshard(ahead, peer(1), members, count, NULL), RC_OK);
+        assert_int_equal(shard_reshard(here, peer(1), members, count, NULL), RC_OK);
         check_steps(ahead, here, &x, &y, 23 + (int)count);
     }
-    share_save(ahead, words);
+    shard_save(ahead, words);
     check_steps(ahead, here, &x, &y, 9);
-    assert_true(share_load(ahead, words));
-    assert_true(share_load(here, words));
+    assert_true(shard_load(ahead, words));
+    assert_true(shard_load(here, words));
     check_steps(ahead, here, &x, &y, 30);
     batch_deinit(&x);
     batch_deinit(&y);
-    share_destroy(ahead);
-    share_destroy(here);
+    shard_destroy(ahead);
+    shard_destroy(here);
     dataset_close(dataset);
 }
 
-/* A saved position is where the last batch taken ended, not what was made ahead: a fresh share goes
+/* A saved position is where the last batch taken ended, not what was made ahead: a fresh shard goes
  * on from there, at any point of an epoch. */
 static void a_saved_position_is_of_what_was_used(void **state)
 {
@@ -96,18 +96,18 @@ static void a_saved_position_is_of_what_was_used(void **state)
     assert_int_equal(batch_init(&x, dataset_info(dataset), ROWS), RC_OK);
     assert_int_equal(batch_init(&y, dataset_info(dataset), ROWS), RC_OK);
     for (int steps = 0; steps < 12; steps++) {
-        struct share *first = share_of(dataset, true, true);
-        struct share *second = share_of(dataset, steps % 2 == 0, true);
-        uint64_t words[SHARE_STATE_WORDS];
+        struct shard *first = share_of(dataset, true, true);
+        struct shard *second = share_of(dataset, steps % 2 == 0, true);
+        uint64_t words[SHARD_STATE_WORDS];
 
         for (int i = 0; i < steps; i++) {
-            share_batch(first, &x);
+            shard_batch(first, &x);
         }
-        share_save(first, words);
-        assert_true(share_load(second, words));
+        shard_save(first, words);
+        assert_true(shard_load(second, words));
         check_steps(first, second, &x, &y, 12);
-        share_destroy(first);
-        share_destroy(second);
+        shard_destroy(first);
+        shard_destroy(second);
     }
     batch_deinit(&x);
     batch_deinit(&y);
@@ -184,20 +184,20 @@ static void short_memory_is_reported(void **state)
     (void)state;
     for (uint64_t n = 0; n < 20; n++) {
         for (int with_prefetch = 0; with_prefetch < 2; with_prefetch++) {
-            struct share_options options = {.seed = 1,
+            struct shard_options options = {.seed = 1,
                                             .stream_seed = 2,
                                             .batch = ROWS,
                                             .augment = {.flip = true},
                                             .with_prefetch = with_prefetch == 1};
-            struct share *share = NULL;
+            struct shard *shard = NULL;
             enum rc rc;
 
             mem_fail_after(n);
-            rc = share_create(dataset, &options, &share, NULL);
+            rc = shard_create(dataset, &options, &shard, NULL);
             mem_fail_after(UINT64_MAX);
             assert_true(rc == RC_OK || rc == RC_NOMEM);
             is_done[with_prefetch] = rc == RC_OK;
-            share_destroy(share);
+            shard_destroy(shard);
             assert_int_equal(mem_blocks(), before);
         }
     }

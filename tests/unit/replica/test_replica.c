@@ -101,7 +101,7 @@ static void a_resumed_run_is_the_uninterrupted_run_to_the_bit(void **state)
         options.schedule = "cosine:warmup=5,min=0.1";
         options.epochs_total = 4.0;
         whole = make(*state, &options);
-        train(whole, 17); /* in the second epoch: a share has 768 samples */
+        train(whole, 17); /* in the second epoch: a shard has 768 samples */
         file = saved(whole);
         parameters = values_of(whole, SECTION_PARAMETERS);
         rest = resumed(*state, &options, parameters, file);

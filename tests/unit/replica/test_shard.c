@@ -1,8 +1,8 @@
-/* Shares: the little language that names them, and fixed shares. */
+/* Shards: the little language that names them, and fixed shards. */
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/data/shard.h"
+#include "replica/data/shard_spec.h"
 
 /* Every form of --shard and --shard-of means what it says. */
 static void specs_are_understood(void **state)
@@ -10,17 +10,17 @@ static void specs_are_understood(void **state)
     struct shard_spec spec;
 
     (void)state;
-    assert_int_equal(shard_parse(NULL, NULL, &spec, NULL), RC_OK);
+    assert_int_equal(shard_spec_parse(NULL, NULL, &spec, NULL), RC_OK);
     assert_int_equal(spec.kind, SHARD_IID);
     assert_false(spec.is_fixed);
-    assert_int_equal(shard_parse("iid", "3/4", &spec, NULL), RC_OK);
+    assert_int_equal(shard_spec_parse("iid", "3/4", &spec, NULL), RC_OK);
     assert_int_equal(spec.kind, SHARD_IID);
     assert_true(spec.is_fixed);
     assert_int_equal(spec.index, 3);
     assert_int_equal(spec.count, 4);
-    assert_int_equal(shard_parse("all", NULL, &spec, NULL), RC_OK);
+    assert_int_equal(shard_spec_parse("all", NULL, &spec, NULL), RC_OK);
     assert_int_equal(spec.kind, SHARD_ALL);
-    assert_int_equal(shard_parse("dirichlet:0.1", "0/1", &spec, NULL), RC_OK);
+    assert_int_equal(shard_spec_parse("dirichlet:0.1", "0/1", &spec, NULL), RC_OK);
     assert_int_equal(spec.kind, SHARD_DIRICHLET);
     assert_true(spec.alpha == 0.1);
 }
@@ -30,7 +30,8 @@ static void refuse(const char *shard, const char *shard_of, enum rc rc, const ch
     struct shard_spec spec = {.count = 77};
     struct fault why = {""};
 
-    if (shard_parse(shard, shard_of, &spec, &why) != rc) fail_msg("%s is judged wrongly", shard);
+    if (shard_spec_parse(shard, shard_of, &spec, &why) != rc)
+        fail_msg("%s is judged wrongly", shard);
     if (strstr(why.text, reason) == NULL) fail_msg("wanted '%s', said '%s'", reason, why.text);
     assert_int_equal(spec.count, 77);
 }
@@ -62,7 +63,7 @@ static void mistakes_are_shown_where_they_are(void **state)
     refuse("iid", "4/4", RC_PARSE, "column 1: I counts from 0");
 }
 
-/* Fixed shares take every N-th block: disjoint, complete, and equal but for one block. */
+/* Fixed shards take every N-th block: disjoint, complete, and equal but for one block. */
 static void fixed_shares_deal_blocks_out(void **state)
 {
     (void)state;
@@ -75,7 +76,7 @@ static void fixed_shares_deal_blocks_out(void **state)
             bool wanted[37];
             uint32_t size = 0;
 
-            shard_fixed(&spec, 37, wanted);
+            shard_spec_fixed(&spec, 37, wanted);
             for (int block = 0; block < 37; block++) {
                 owners[block] += wanted[block];
                 size += wanted[block];
@@ -97,17 +98,17 @@ static void outsiders_own_nothing(void **state)
     bool wanted[20];
 
     (void)state;
-    shard_rendezvous(self, &self, 1, 20, wanted);
+    shard_spec_rendezvous(self, &self, 1, 20, wanted);
     for (int block = 0; block < 20; block++) {
         assert_true(wanted[block]);
     }
-    shard_rendezvous(self, &other, 1, 20, wanted);
+    shard_spec_rendezvous(self, &other, 1, 20, wanted);
     for (int block = 0; block < 20; block++) {
         assert_false(wanted[block]);
     }
-    shard_rendezvous(self, NULL, 0, 20, wanted);
+    shard_spec_rendezvous(self, NULL, 0, 20, wanted);
     assert_false(wanted[0]);
-    shard_rendezvous(self, &self, 1, 0, NULL);
+    shard_spec_rendezvous(self, &self, 1, 0, NULL);
 }
 
 /* Either allocation failing is RC_NOMEM, and nothing is kept. */
@@ -122,11 +123,11 @@ static void short_memory_is_survived(void **state)
     (void)state;
     for (uint64_t n = 0; n < 2; n++) {
         mem_fail_after(n);
-        assert_int_equal(shard_dirichlet(&spec, 1, labels, 3, 2, &indices, &count), RC_NOMEM);
+        assert_int_equal(shard_spec_dirichlet(&spec, 1, labels, 3, 2, &indices, &count), RC_NOMEM);
         assert_int_equal(mem_blocks(), before);
     }
     mem_fail_after(UINT64_MAX);
-    assert_int_equal(shard_dirichlet(&spec, 1, labels, 3, 2, &indices, &count), RC_OK);
+    assert_int_equal(shard_spec_dirichlet(&spec, 1, labels, 3, 2, &indices, &count), RC_OK);
     assert_int_equal(count, 3);
     mem_free(indices);
 }

@@ -70,20 +70,20 @@ static void equal_shapes_may_mean_different_things(void **state)
 }
 
 /* Samples are each peer's own: how many there are, how long sequences are, and how words for
- * pictures are called make no difference, nor does another way to write the same layers. */
+ * images are called make no difference, nor does another way to write the same layers. */
 static void what_is_each_peers_own_is_left_out(void **state)
 {
     static const char *const shoes[] = {"boot", "shoe"};
     struct dataset_info ours = text_of("abc"), theirs = text_of("abc");
-    struct dataset_info pictures = table_of(NULL), named = table_of(shoes);
+    struct dataset_info images = table_of(NULL), named = table_of(shoes);
 
     (void)state;
     theirs.width = theirs.labels_per_sample = 5;
     theirs.train_samples = 99;
     assert_true(digest_is_equal(meaning_of("embed:4 linear:classes", &ours),
                                 meaning_of("  embed:4  linear:classes ", &theirs)));
-    pictures.input = named.input = DATA_IMAGES;
-    assert_true(digest_is_equal(meaning_of("linear:classes", &pictures),
+    images.input = named.input = DATA_IMAGES;
+    assert_true(digest_is_equal(meaning_of("linear:classes", &images),
                                 meaning_of("linear:classes", &named)));
 }
 

@@ -1,16 +1,14 @@
 /*
- * This peer's share of the data, cut anew when members have come or gone. Loop thread, but for the
+ * This peer's shard of the data, cut anew when members have come or gone. Loop thread, but for the
  * run function.
  */
 #include "peer/node/lane/internal.h"
 
-#define STABLE_NS (2 * NS_PER_S)  /* members must have been for so long */
-#define MOST_NS   (30 * NS_PER_S) /* ...but where they never are: so often */
-#define FAR_NS    (5 * NS_PER_S)  /* ...and sooner while the share is far from right */
+#include "peer/times.h"
 
-static bool has_no_share(struct node *node)
+static bool has_no_shard(struct node *node)
 {
-    return node->lane->share_among == 0;
+    return node->lane->shard_among == 0;
 }
 
 /* It was cut among less than half as many as there are, or twice as many: who has just come knows
@@ -22,17 +20,18 @@ static bool is_far_off(const struct node *node)
 
     membership_counts(node->membership, &counts);
     members = counts.likely + 1;
-    return 2 * members < node->lane->share_among || members > 2 * node->lane->share_among;
+    return 2 * members < node->lane->shard_among || members > 2 * node->lane->shard_among;
 }
 
 /* Members have stopped coming and going, or never do. */
 static bool is_due(struct node *node)
 {
     uint64_t now_ns = node_now(node);
-    uint64_t most_ns = is_far_off(node) ? FAR_NS : MOST_NS;
+    uint64_t most_ns = is_far_off(node) ? SHARD_FAR_NS : SHARD_MAX_NS;
 
     if (node->lane->reshard_since_ns == 0) return false;
-    return now_ns >= node->lane->members_changed_ns + STABLE_NS + rounds_busy_put_off_ns(node) ||
+    return now_ns >=
+               node->lane->members_changed_ns + SHARD_STABLE_NS + rounds_busy_put_off_ns(node) ||
            now_ns >= node->lane->reshard_since_ns + most_ns;
 }
 
@@ -42,8 +41,8 @@ static enum border_next prepare(struct node *node, struct border_job *job)
 {
     node->lane->reshard_since_ns = 0;
     job->members = door_everyone(node, &job->members_count);
-    node->lane->share_among = job->members == NULL ? 1 : job->members_count;
-    /* Without memory the old share stays; the next change tries again. */
+    node->lane->shard_among = job->members == NULL ? 1 : job->members_count;
+    /* Without memory the old shard stays; the next change tries again. */
     return job->members == NULL ? BORDER_AGAIN : BORDER_SUBMIT;
 }
 
@@ -62,14 +61,14 @@ static void done(struct node *node, struct border_job *job)
     if (job->rc != RC_OK && node->goal.steps == 0) {
         node_fail(node, job->rc, job->why.text); /* no data at all */
     } else if (job->rc != RC_OK) {
-        log_warn(node->options.log, "cannot load the data of the new share, keeping the old: %s",
+        log_warn(node->options.log, "cannot load the data of the new shard, keeping the old: %s",
                  job->why.text);
     }
 }
 
-const struct border_work border_first_share = {.states = BORDER_TRAINING,
+const struct border_work border_first_shard = {.states = BORDER_TRAINING,
                                                .kind = BORDER_RESHARD,
-                                               .when = has_no_share,
+                                               .when = has_no_shard,
                                                .prepare = prepare,
                                                .run = run,
                                                .done = done};
