@@ -193,6 +193,7 @@ kernels/cpu/dense/activation.c @ unit_kernels_activation @ what dropout leaves i
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
 distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/lr = factors\[i\] \* out->lr;/lr = 0 * factors[i] + out->lr;/
 distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/if \(rc == RC_OK\) rc = check_learnt\(.*;/(void)check_learnt;/
+distill/distill.c @ unit_distill_distill @ a batch has more samples than there are @ s/if \(l->student.batch > samples\)/if (samples == 0)/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/
