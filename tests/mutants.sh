@@ -127,7 +127,7 @@ peer/cli/options_file.c @ unit_peer_options @ another value of a run's flag is t
 peer/cli/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
 peer/cli/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/
 peer/download/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
-peer/download/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
+peer/download/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!floats_are_finite\(to, values\)\) return RC_NONFINITE;//
 peer/download/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
 peer/node/models/choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
 peer/node/models/choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
@@ -157,7 +157,7 @@ peer/download/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/r
 peer/download/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
 peer/download/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
 gossip/membership/dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/
-peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
+peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!floats_are_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
 peer/node/door/links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void tell_lost/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
 peer/node/door/links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
 peer/node/door/links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) door_score.*//

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include "base/floats.h"
 #include "base/stream.h"
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
