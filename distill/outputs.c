@@ -189,10 +189,3 @@ enum rc outputs_score(const struct outputs_models *models, const struct dataset_
     task_deinit(&scoring.task);
     return rc;
 }
-
-enum rc outputs_score_one(struct model *model, const struct dataset_info *info,
-                          const struct samples *samples, struct score *score)
-{
-    return outputs_score(&(struct outputs_models){.copies = &model, .count = 1}, info, samples,
-                         score);
-}

@@ -50,14 +50,6 @@ struct push_custody *push_custody_find(struct push *push, const struct round_key
     return NULL;
 }
 
-struct push_custody *push_custody_returned(struct push *push)
-{
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
-        if (push->custody[i].is_used && push->custody[i].is_returned) return &push->custody[i];
-    }
-    return NULL;
-}
-
 void push_custody_drop(struct push *push, struct push_custody *custody, struct commands *out)
 {
     struct command *release = commands_add(out, COMMAND_RELEASE);
