@@ -2,6 +2,7 @@
 #include "base/stream.h"
 
 #include "base/cpu.h"
+#include "base/floats.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -52,10 +53,7 @@ FOR_EACH_CPU static bool copy_finite(float *restrict to, const float *restrict f
     uint32_t bad = 0;
 
     for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &from[i], sizeof bits);
-        bad |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
+        bad |= (uint32_t)((float_bits(from[i]) & 0x7f800000u) == 0x7f800000u);
         to[i] = from[i];
     }
     return bad == 0;

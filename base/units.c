@@ -26,12 +26,6 @@ static const struct unit durations[] = {{"", NS_PER_S},         {"ns", 1},
                                         {"min", 60 * NS_PER_S}, {"h", 3600 * NS_PER_S}};
 static const struct unit rates[] = {
     {"bit", 1}, {"kbit", 1000}, {"mbit", 1000000}, {"gbit", UINT64_C(1000000000)}};
-static const struct unit sizes[] = {{"", 1},
-                                    {"B", 1},
-                                    {"KiB", UINT64_C(1) << 10},
-                                    {"MiB", UINT64_C(1) << 20},
-                                    {"GiB", UINT64_C(1) << 30},
-                                    {"TiB", UINT64_C(1) << 40}};
 static const struct unit counts[] = {{"", 1}};
 
 static bool is_digit(char c)
@@ -90,11 +84,6 @@ bool units_parse_rate(const char *text, uint64_t *bits_per_s)
     return parse_quantity(text, rates, ARRAY_COUNT(rates), bits_per_s);
 }
 
-bool units_parse_bytes(const char *text, uint64_t *bytes)
-{
-    return parse_quantity(text, sizes, ARRAY_COUNT(sizes), bytes);
-}
-
 /* DIGITS[.DIGITS][e[+-]DIGITS][%]: the shape is checked here, the value is strtod()'s. */
 bool units_parse_share(const char *text, double *value)
 {
@@ -147,40 +136,6 @@ char *units_format_bytes(uint64_t bytes, char *text, size_t cap)
         i++;
     }
     snprintf(text, cap, "%.1f %s", value, names[i]);
-    return text;
-}
-
-char *units_format_duration(uint64_t ns, char *text, size_t cap)
-{
-    double value = (double)ns;
-
-    if (ns < NS_PER_US)
-        snprintf(text, cap, "%" PRIu64 " ns", ns);
-    else if (value < 999.95e3)
-        snprintf(text, cap, "%.1f us", value / 1e3);
-    else if (value < 999.95e6)
-        snprintf(text, cap, "%.1f ms", value / 1e6);
-    else if (value < 119.95e9)
-        snprintf(text, cap, "%.1f s", value / 1e9);
-    else if (value < 7197e9)
-        snprintf(text, cap, "%.1f min", value / 60e9);
-    else
-        snprintf(text, cap, "%.1f h", value / 3600e9);
-    return text;
-}
-
-char *units_format_rate(uint64_t bits_per_s, char *text, size_t cap)
-{
-    double value = (double)bits_per_s;
-
-    if (bits_per_s < 1000)
-        snprintf(text, cap, "%" PRIu64 " bit", bits_per_s);
-    else if (value < 999.95e3)
-        snprintf(text, cap, "%.1f kbit", value / 1e3);
-    else if (value < 999.95e6)
-        snprintf(text, cap, "%.1f mbit", value / 1e6);
-    else
-        snprintf(text, cap, "%.1f gbit", value / 1e9);
     return text;
 }
 

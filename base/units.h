@@ -15,11 +15,8 @@ bool units_parse_duration(
     const char *text, uint64_t *ns); /* "10s", "250ms", "5m", "2h", "50us"; bare number: seconds */
 bool units_parse_rate(const char *text,
                       uint64_t *bits_per_s); /* "10mbit", "1gbit", "64kbit"; bare: only "0" */
-bool units_parse_bytes(const char *text, uint64_t *bytes); /* "64MiB", "2GiB", "512KiB", "100" */
-/** Short human forms into `text`: "1.6 MiB", "2.3 s", "12.0 mbit". Return `text`. */
+/** Short human forms into `text`: "1.6 MiB", "1,625,866". Return `text`. */
 char *units_format_bytes(uint64_t bytes, char *text, size_t cap);
-char *units_format_duration(uint64_t ns, char *text, size_t cap);
-char *units_format_rate(uint64_t bits_per_s, char *text, size_t cap);
-char *units_format_count(uint64_t count, char *text, size_t cap); /* "1,625,866" */
+char *units_format_count(uint64_t count, char *text, size_t cap);
 
 #endif

@@ -2,11 +2,10 @@
 #include "distill/answers.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "distill/comparison.h"
 #include "distill/outputs.h"
-
-#include <math.h>
 
 struct answers {
     struct answers_options options;
@@ -135,14 +134,6 @@ bool answers_are_kept(const struct answers *answers)
     return answers->is_kept;
 }
 
-static bool is_finite(const float *values, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(values[i])) return false;
-    }
-    return true;
-}
-
 static enum rc ask(struct answers *a, struct pick pick)
 {
     const struct answers_options *o = &a->options;
@@ -153,7 +144,7 @@ static enum rc ask(struct answers *a, struct pick pick)
         const struct dataset_info as_trained = outputs_info(o->info, a->teachers[i]);
         samples_gather(o->samples, &as_trained, pick, &a->batch);
         rc = model_forward(a->teachers[i], a->batch.values, pick.rows, false, a->logits);
-        if (rc == RC_OK && !is_finite(a->logits, pick.rows * a->each)) rc = RC_NONFINITE;
+        if (rc == RC_OK && !floats_are_finite(a->logits, pick.rows * a->each)) rc = RC_NONFINITE;
         if (rc == RC_OK) {
             ensemble_absorb(a->ensemble, 0, (size_t)pick.rows * a->rows, a->logits);
         }

@@ -510,6 +510,7 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     if (rc == RC_OK) rc = dataset_load_test(r->dataset, r->options->samples_max, &r->test, why);
     if (rc != RC_OK) return rc;
     snprintf(out->data, sizeof out->data, "%s", dataset_info(r->dataset)->name);
+    out->train_samples = dataset_info(r->dataset)->train_samples;
     out->samples = r->test.count;
     out->is_text = dataset_info(r->dataset)->target == DATA_NEXT_TOKEN;
     if (dataset_info(r->dataset)->target == DATA_CLASS) {

@@ -43,8 +43,9 @@ struct comparison {
     uint64_t *parameters;   /* [count] */
     struct model_card card; /* of the first file */
     char data[DATASET_NAME_BYTES];
-    uint64_t samples;     /* of the test part */
-    bool is_text;         /* predictions are next tokens */
+    uint64_t samples;       /* of the test part */
+    uint64_t train_samples; /* of the training part */
+    bool is_text;           /* predictions are next tokens */
     double most_frequent; /* class: its share of the samples, which one answer for all gets right */
     bool has_average;
     struct score average; /* of several: with statistics estimated anew (distill/statistics.h) */

@@ -197,9 +197,10 @@ static enum rc check_learnt(const struct lesson *l, const struct evaluation *stu
     if (student->accuracy > luck || ensemble < 1.5 * luck) return RC_OK;
     return fault_set(
         why, RC_NONFINITE,
-        "the student has learnt nothing: its %.2f %% on the test part are no more than "
-        "one answer for all gives, and its teachers have %.2f %%; use a smaller --lr",
-        100 * student->accuracy, 100 * ensemble);
+        "the student has learnt nothing in %llu steps: its %.2f %% on the test part are no more "
+        "than one answer for all gives, and its teachers have %.2f %%; use more --epochs or "
+        "another --lr",
+        (unsigned long long)l->out->steps, 100 * student->accuracy, 100 * ensemble);
 }
 
 static enum rc train(struct lesson *l, struct learner *student, enum distill_phase phase,
@@ -228,13 +229,14 @@ static enum rc train(struct lesson *l, struct learner *student, enum distill_pha
 
 /* ---- the whole ---- */
 
-/* What the flags say, in the terms of a replica. */
+/* What the flags say, in the terms of a replica. A batch is no more than the samples: each once. */
 static enum rc plan(struct lesson *l, struct fault *why)
 {
     const struct distill_options *o = l->options;
     const struct model_card *teacher = &l->out->teachers.card;
     const bool is_text = teacher->input == MODEL_INPUT_TOKENS;
     const struct layers_training usual = layers_training(o->student);
+    uint64_t samples = l->out->teachers.train_samples;
     struct optimizer optimizer;
 
     if (teacher->is_regression && o->vote != VOTE_MEAN) {
@@ -242,6 +244,7 @@ static enum rc plan(struct lesson *l, struct fault *why)
                          "--teachers-vote %s is for classes; real values have only 'mean'",
                          vote_name(o->vote));
     }
+    if (o->samples_max > 0 && o->samples_max < samples) samples = o->samples_max;
     l->dataset = comparison_data(teacher, o->seed);
     l->student = (struct replica_options){
         .model = o->student,
@@ -259,6 +262,7 @@ static enum rc plan(struct lesson *l, struct fault *why)
     };
     if (o->optimizer != NULL) l->student.optimizer = o->optimizer;
     if (o->batch > 0) l->student.batch = o->batch;
+    if (l->student.batch > samples) l->student.batch = (uint32_t)samples;
     const enum rc rc = optimizer_parse(l->student.optimizer, &optimizer, why);
     if (rc != RC_OK) return rc;
     if (optimizer_is_full_batch(&optimizer)) {

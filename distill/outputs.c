@@ -6,6 +6,7 @@
 #include "distill/outputs.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "replica/learners/workers.h"
@@ -67,14 +68,6 @@ struct dataset_info outputs_info(const struct dataset_info *info, const struct m
     return as_trained;
 }
 
-static bool is_finite(const float *values, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(values[i])) return false;
-    }
-    return true;
-}
-
 /* A copy of the model, and the batch it is at. */
 struct lane {
     struct batch batch;
@@ -110,7 +103,8 @@ static void run_batch(void *context, uint32_t number)
     samples_gather(r->part->samples, r->info, pick, &lane->batch);
     lane->rc = model_forward(r->models->copies[number], lane->batch.values, lane->batch.rows, false,
                              lane->logits);
-    if (lane->rc == RC_OK && !is_finite(lane->logits, rows * r->each)) lane->rc = RC_NONFINITE;
+    if (lane->rc == RC_OK && !floats_are_finite(lane->logits, rows * r->each))
+        lane->rc = RC_NONFINITE;
 }
 
 static enum rc run_batches(struct running *r, const struct outputs_sink *sink)
@@ -194,11 +188,4 @@ enum rc outputs_score(const struct outputs_models *models, const struct dataset_
     if (rc == RC_OK) *score = scoring.score;
     task_deinit(&scoring.task);
     return rc;
-}
-
-enum rc outputs_score_one(struct model *model, const struct dataset_info *info,
-                          const struct samples *samples, struct score *score)
-{
-    return outputs_score(&(struct outputs_models){.copies = &model, .count = 1}, info, samples,
-                         score);
 }

@@ -71,7 +71,5 @@ MUST_USE enum rc outputs_run_one(struct model *model, const struct dataset_info 
 /** outputs_run() over all samples into a score. The model fits the data. */
 MUST_USE enum rc outputs_score(const struct outputs_models *models, const struct dataset_info *info,
                                const struct samples *samples, struct score *score);
-MUST_USE enum rc outputs_score_one(struct model *model, const struct dataset_info *info,
-                                   const struct samples *samples, struct score *score);
 
 #endif

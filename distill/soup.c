@@ -5,6 +5,7 @@
 #include "distill/soup.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "replica/plane/mixture.h"
 
@@ -71,14 +72,6 @@ static enum rc soup_begin(struct soup *soup, struct model *model)
     return RC_OK;
 }
 
-static bool is_finite(const float *values, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!isfinite(values[i])) return false;
-    }
-    return true;
-}
-
 enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
 {
     CHECK(soup != NULL && model != NULL);
@@ -88,7 +81,7 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
     for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
         const enum rc rc = model_host_plane(model, poured[i], &planes[poured[i]]);
         if (rc != RC_OK) return fault_set(why, rc, "cannot read the parameters: %s", rc_text(rc));
-        if (!is_finite(planes[poured[i]], schema->values[poured[i]])) {
+        if (!floats_are_finite(planes[poured[i]], schema->values[poured[i]])) {
             return fault_set(why, RC_NONFINITE, "a parameter is not a finite number");
         }
     }

@@ -2,10 +2,9 @@
 #include "distill/statistics.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "distill/outputs.h"
-
-#include <math.h>
 
 static enum rc load(struct dataset *dataset, struct samples *samples, struct fault *why)
 {
@@ -50,10 +49,9 @@ static enum rc check_finite(struct model *model)
     const float *values = NULL;
     enum rc rc = model_host_plane(model, SECTION_BUFFERS, &values);
 
-    for (size_t i = 0; rc == RC_OK && i < model_schema(model)->values[SECTION_BUFFERS]; i++) {
-        if (!isfinite(values[i])) rc = RC_NONFINITE;
-    }
-    return rc;
+    if (rc != RC_OK) return rc;
+    return floats_are_finite(values, model_schema(model)->values[SECTION_BUFFERS]) ? RC_OK
+                                                                                   : RC_NONFINITE;
 }
 
 enum rc statistics_estimate(struct model *model, struct dataset *dataset, struct fault *why)

@@ -4,9 +4,9 @@
  */
 #include "testnet/simulation.h"
 
-#include "averaging/codec/codec.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "replica/learners/quadratic.h"
 

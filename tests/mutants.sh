@@ -129,7 +129,7 @@ peer/cli/options_file.c @ unit_peer_options @ another value of a run's flag is t
 peer/cli/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
 peer/cli/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/
 peer/download/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
-peer/download/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
+peer/download/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!floats_are_finite\(to, values\)\) return RC_NONFINITE;//
 peer/download/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
 peer/node/models/choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
 peer/node/models/choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
@@ -159,7 +159,7 @@ peer/download/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/r
 peer/download/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
 peer/download/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
 gossip/membership/dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/
-peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
+peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!floats_are_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
 peer/node/door/links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void tell_lost/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
 peer/node/door/links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
 peer/node/door/links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) door_score.*//
@@ -195,6 +195,7 @@ kernels/cpu/dense/activation.c @ unit_kernels_activation @ what dropout leaves i
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
 distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/lr = factors\[i\] \* out->lr;/lr = 0 * factors[i] + out->lr;/
 distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/if \(rc == RC_OK\) rc = check_learnt\(.*;/(void)check_learnt;/
+distill/distill.c @ unit_distill_distill @ a batch has more samples than there are @ s/if \(l->student.batch > samples\)/if (samples == 0)/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/

@@ -84,19 +84,6 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
                      name, word_nearest(name, names, ARRAY_COUNT(codecs)));
 }
 
-FOR_EACH_CPU bool floats_are_finite(const float *values, size_t count)
-{
-    uint32_t bad = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &values[i], sizeof bits);
-        bad |= (uint32_t)((bits & 0x7f800000u) == 0x7f800000u);
-    }
-    return bad == 0;
-}
-
 size_t codec_plane_bytes(const struct codec_ops *codec, size_t values)
 {
     const size_t whole = values / CHUNK_VALUES, rest = values % CHUNK_VALUES;

@@ -43,7 +43,4 @@ const struct codec_ops *codec_topk_at(size_t index);
 /** All others in order, for tests and benchmarks; NULL past the end. */
 const struct codec_ops *codec_at(size_t index);
 
-/** No NaN, no infinity among `values` (tests exponent bits; safe under any math flags). */
-bool floats_are_finite(const float *values, size_t count);
-
 #endif

@@ -1,6 +1,8 @@
 /* Copies that follow encoded differences; see mirror.h. */
 #include "averaging/codec/mirror.h"
 
+#include "base/floats.h"
+
 static enum rc move(float *mirror, const float *by, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -10,6 +10,7 @@
 #include "averaging/codec/codec.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "gossip/wire/limits.h"
 
 #include <string.h>
@@ -26,10 +27,7 @@ static size_t kept(size_t permille, size_t values)
 
 static uint32_t size_of(float value)
 {
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits & 0x7fffffffu;
+    return float_bits(value) & 0x7fffffffu;
 }
 
 /* The k-th largest size, digit by digit; *ties: how many of that size are among the k. k > 0. */
@@ -64,13 +62,12 @@ static void topk_encode(size_t permille, const float *in, size_t values, uint8_t
     if (k == 0) return;
     least = kth_largest(in, values, k, &ties);
     for (size_t i = 0; i < values && at < k; i++) {
-        uint32_t size = size_of(in[i]), bits;
+        uint32_t size = size_of(in[i]);
 
         if (size < least || (size == least && ties == 0)) continue;
         if (size == least) ties--;
-        memcpy(&bits, &in[i], sizeof bits);
         store_le16(out + 2 * at, (uint16_t)i);
-        store_le32(out + 2 * k + 4 * at, bits);
+        store_le_float(out + 2 * k + 4 * at, in[i]);
         at++;
     }
     CHECK(at == k);
@@ -91,7 +88,7 @@ static enum rc topk_decode(size_t permille, const uint8_t *in, size_t count, flo
 
         if (place < next || place >= values) return RC_FORMAT;
         if ((bits & 0x7f800000u) == 0x7f800000u) return RC_NONFINITE;
-        memcpy(&out[place], &bits, sizeof bits);
+        out[place] = float_of_bits(bits);
         next = place + 1;
     }
     return RC_OK;

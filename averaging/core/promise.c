@@ -51,8 +51,9 @@ void promise_keep(struct promises *promises, struct peer_id peer, const struct r
     promises->kept[at] = (struct promise_kept){peer, key->boot, key->counter};
 }
 
-enum outcome_state promise_state(const struct promises *promises, struct peer_id peer,
-                                 const struct round_key *key, const struct round_key *undecided)
+static enum outcome_state promise_state(const struct promises *promises, struct peer_id peer,
+                                        const struct round_key *key,
+                                        const struct round_key *undecided)
 {
     uint32_t at = kept_find(promises, peer);
 

@@ -56,12 +56,8 @@ struct promises {
 
 /** We committed the swap `key` with `peer`. With the table full the oldest gives way. */
 void promise_keep(struct promises *promises, struct peer_id peer, const struct round_key *key);
-/** What became of the swap `key` of ours with `peer`. `undecided`: the key of one that runs, or
- * NULL. */
-enum outcome_state promise_state(const struct promises *promises, struct peer_id peer,
-                                 const struct round_key *key, const struct round_key *undecided);
-/** The same, said for good: of no round of this life from `next` on. False: nothing can be
- * said. */
+/** What became of the swap `key` of ours with `peer`, said for good: of no round of this life from
+ *  `next` on. `undecided`: the key of one that runs, or NULL. False: nothing can be said. */
 bool promise_outcome(const struct promises *promises, struct peer_id peer,
                      const struct round_key *key, const struct round_key *undecided, uint64_t next,
                      enum outcome_state *state);

@@ -138,7 +138,8 @@ void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, co
     edges->last_drop = reason;
 }
 
-void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out)
+/* A promise is not decided in time: the edge is over for this round. */
+static void enter_doubt(struct edges *edges, struct edge *edge, struct commands *out)
 {
     struct command *keep = commands_add(out, COMMAND_EDGE);
 
@@ -242,7 +243,7 @@ static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struc
     }
     if (edge != NULL && edge->state < EDGE_COMMITTED) { /* it has left our round, in some way */
         if (edge->state == EDGE_PREPARED) {
-            edges_enter_doubt(edges, edge, out);
+            enter_doubt(edges, edge, out);
         } else {
             edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
         }
@@ -380,7 +381,7 @@ static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer
         return;
     }
     if (edge->state == EDGE_PREPARED) {
-        edges_enter_doubt(edges, edge, out);
+        enter_doubt(edges, edge, out);
     } else {
         edges_drop(edges, edge, ABORT_LINK, "the link to a neighbour was lost", false, out);
     }
@@ -402,7 +403,7 @@ static void edge_tick(struct edges *edges, struct edge *edge, struct commands *o
     if (edge->state >= EDGE_COMMITTED) return;
     if (edges->now_ns < edges_wait_until_ns(edges, edge)) return;
     if (edge->state == EDGE_PREPARED) {
-        edges_enter_doubt(edges, edge, out);
+        enter_doubt(edges, edge, out);
     } else if (edge->state == EDGE_WAITING) {
         if (is_over && link != NULL && link->missed == 0) { /* it takes longer than thought */
             deadline_add(&edges->opens, 2 * (edges->now_ns - edges->begun_ns));
@@ -478,7 +479,7 @@ static void exchange_cancel(struct exchange *exchange, const char *reason, uint6
 
         if (edge->state >= EDGE_COMMITTED) continue;
         if (edge->state == EDGE_PREPARED) {
-            edges_enter_doubt(edges, edge, out);
+            enter_doubt(edges, edge, out);
         } else {
             edges_drop(edges, edge, ABORT_LOCAL, reason, true, out);
         }

@@ -134,8 +134,6 @@ struct round_key edges_key_with(const struct edges *edges, struct member_ref fro
 /** Do without this neighbour in this round. */
 void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
                 bool tells, struct commands *out);
-/** A promise is not decided in time: the edge is over for this round. */
-void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out);
 /** End the round if nothing is awaited any more. */
 void edges_finish(struct edges *edges, struct commands *out);
 

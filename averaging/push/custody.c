@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -45,14 +46,6 @@ struct push_custody *push_custody_find(struct push *push, const struct round_key
         struct push_custody *custody = &push->custody[i];
 
         if (custody->is_used && round_key_is_equal(&custody->key, key)) return custody;
-    }
-    return NULL;
-}
-
-struct push_custody *push_custody_returned(struct push *push)
-{
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
-        if (push->custody[i].is_used && push->custody[i].is_returned) return &push->custody[i];
     }
     return NULL;
 }
@@ -423,22 +416,18 @@ static struct round_key key_load(const uint8_t *from)
 
 static void custody_store(const struct push_custody *custody, uint8_t *to)
 {
-    uint32_t bits;
-
-    memcpy(&bits, &custody->weight, sizeof bits);
     key_store(&custody->key, to);
     memcpy(to + 44, custody->to.bytes, PEER_ID_BYTES);
-    store_le32(to + 64, bits);
+    store_le_float(to + 64, custody->weight);
     store_le32(to + 68, custody->is_returned);
 }
 
 static struct push_custody custody_load(const uint8_t *from)
 {
-    struct push_custody custody = {.is_used = true, .key = key_load(from)};
-    uint32_t bits = load_le32(from + 64);
+    struct push_custody custody = {
+        .is_used = true, .key = key_load(from), .weight = load_le_float(from + 64)};
 
     memcpy(custody.to.bytes, from + 44, PEER_ID_BYTES);
-    memcpy(&custody.weight, &bits, sizeof bits);
     custody.is_returned = load_le32(from + 68) != 0;
     return custody;
 }

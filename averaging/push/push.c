@@ -45,7 +45,7 @@ struct push *push_of(struct exchange *exchange)
     return (struct push *)(void *)exchange;
 }
 
-const struct push *push_seen_of(const struct exchange *exchange)
+static const struct push *push_seen_of(const struct exchange *exchange)
 {
     return (const struct push *)(const void *)exchange;
 }

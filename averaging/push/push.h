@@ -120,7 +120,6 @@ struct push {
 
 /* push.c */
 struct push *push_of(struct exchange *exchange);
-const struct push *push_seen_of(const struct exchange *exchange);
 void push_snapshot_want(struct push *push, struct commands *out);
 /** A round with nothing on its way yet, unless one runs. */
 void push_round_start(struct push *push);
@@ -179,8 +178,6 @@ struct push_custody *push_custody_free(struct push *push, struct peer_id to, str
 void push_custody_keep(struct push *push, struct commands *out);
 void push_custody_drop(struct push *push, struct push_custody *custody, struct commands *out);
 struct push_custody *push_custody_find(struct push *push, const struct round_key *key);
-/** One that came back and waits for a round; NULL: none. */
-struct push_custody *push_custody_returned(struct push *push);
 MUST_USE enum rc push_on_ack(struct push *push, struct peer_id from, const struct round_key *key,
                              struct commands *out);
 MUST_USE enum rc push_on_applied_req(struct push *push, struct member_ref from,

@@ -29,6 +29,7 @@
 #include "averaging/codec/codec.h"
 #include "averaging/rule/edge_sum.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <string.h>

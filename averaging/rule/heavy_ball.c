@@ -25,6 +25,7 @@
 #include "averaging/codec/codec.h"
 #include "averaging/rule/rule.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <string.h>

@@ -16,6 +16,7 @@
 #include "averaging/rule/edge_sum.h"
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <string.h>

@@ -31,6 +31,7 @@
 
 #include "averaging/codec/codec.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <math.h>

@@ -32,33 +32,34 @@
     }
 
 static const struct method methods[] = {
-    {.name = "none", .rule = &rule_mean, .help = "none        each peer trains alone"},
+    /* Each peer trains alone. */
+    {.name = "none", .rule = &rule_mean},
+    /* Train alone, and take the mean once, when all have reached their goals. Zinkevich et al.
+     * 2010, NIPS. */
     {.name = "one-shot",
      .is_averaging = true,
      .at_end = true,
      .exchange = &exchange_group,
      .rule = &rule_mean,
-     .is_sized = true,
-     .help = "one-shot    train alone, and take the mean once, when all have reached their goals   "
-             "Zinkevich et al. 2010, NIPS"},
+     .is_sized = true},
+    /* Train H steps (16), then take the mean: H=N. Stich 2018, arXiv:1805.09767. */
     {.name = "local-sgd",
      .is_averaging = true,
      .every_steps = 16,
      .exchange = &exchange_group,
      .rule = &rule_mean,
      .is_sized = true,
-     .settings = {STEPS_H},
-     .help = "local-sgd   train H steps (16), then take the mean: H=N   Stich 2018, "
-             "arXiv:1805.09767"},
+     .settings = {STEPS_H}},
+    /* Take the mean after every step, and wait for it. Goyal et al. 2017, arXiv:1706.02677. */
     {.name = "allreduce",
      .is_averaging = true,
      .waits = true,
      .every_steps = 1,
      .exchange = &exchange_group,
      .rule = &rule_mean,
-     .is_sized = true,
-     .help = "allreduce   take the mean after every step, and wait for it   Goyal et al. 2017, "
-             "arXiv:1706.02677"},
+     .is_sized = true},
+    /* As allreduce for the first steps (500), then every H steps (16): H=N, switch=N. Lin et
+     * al. 2018, arXiv:1808.07217. */
     {.name = "post-local",
      .is_averaging = true,
      .waits = true,
@@ -67,27 +68,27 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_mean,
      .is_sized = true,
-     .settings = {STEPS_H, {.key = "switch", .kind = SETTING_SWITCH}},
-     .help = "post-local  as allreduce for the first steps (500), then every H steps (16): H=N, "
-             "switch=N   Lin et al. 2018, arXiv:1808.07217"},
+     .settings = {STEPS_H, {.key = "switch", .kind = SETTING_SWITCH}}},
+    /* Meet one other half way, at every step if it has time, without waiting: H=N. Lian et al.
+     * 2018, arXiv:1710.06952. */
     {.name = "ad-psgd",
      .is_averaging = true,
      .every_steps = 1,
      .exchange = &exchange_pair,
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_PAIRS},
-     .settings = {STEPS_H},
-     .help = "ad-psgd     meet one other half way, at every step if it has time, without waiting: "
-             "H=N   Lian et al. 2018, arXiv:1710.06952"},
+     .settings = {STEPS_H}},
+    /* Every H steps (16) the mean of one line of a grid of peers, another dimension each time:
+     * H=N. Ryabinin et al. 2021, arXiv:2103.03239. */
     {.name = "moshpit",
      .is_averaging = true,
      .every_steps = 16,
      .exchange = &exchange_group,
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_GRID, .group_size = 8},
-     .settings = {STEPS_H},
-     .help = "moshpit     every H steps (16) the mean of one line of a grid of peers, another "
-             "dimension each time: H=N   Ryabinin et al. 2021, arXiv:2103.03239"},
+     .settings = {STEPS_H}},
+    /* Block momentum every H steps (50): H=N, lr=X (1), momentum=X (1 - 1/n). Chen and Huo
+     * 2016. */
     {.name = "bmuf",
      .is_averaging = true,
      .waits = true,
@@ -98,9 +99,9 @@ static const struct method methods[] = {
      .is_sized = true,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
-     .help = "bmuf        block momentum every H steps (50): H=N, lr=X (1), momentum=X (1 - 1/n)   "
-             "Chen and Huo 2016"},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Slow momentum every H steps (12): H=N, lr=X (1), momentum=X (0.5). Wang et al. 2019,
+     * arXiv:1910.00643. */
     {.name = "slowmo",
      .is_averaging = true,
      .waits = true,
@@ -111,9 +112,9 @@ static const struct method methods[] = {
      .is_sized = true,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
-     .help = "slowmo      slow momentum every H steps (12): H=N, lr=X (1), momentum=X (0.5)   "
-             "Wang et al. 2019, arXiv:1910.00643"},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* An outer Nesterov step every H steps (100): H=N, lr=X (0.7), momentum=X (0.9). Douillard
+     * et al. 2023, arXiv:2311.08105. */
     {.name = "diloco",
      .is_averaging = true,
      .waits = true,
@@ -124,9 +125,10 @@ static const struct method methods[] = {
      .is_sized = true,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
-     .help = "diloco      an outer Nesterov step every H steps (100): H=N, lr=X (0.7), momentum=X "
-             "(0.9)   Douillard et al. 2023, arXiv:2311.08105"},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Springs to a centre that all keep, every tau steps (10): tau=N, or push=N (the centre)
+     * and pull=N (the models), beta=X (0.9), or rho=X, a peer's own pull (beta/n). Zhang et al.
+     * 2014, arXiv:1412.6651. */
     {.name = "easgd",
      .is_averaging = true,
      .waits = true,
@@ -140,11 +142,9 @@ static const struct method methods[] = {
                   {.key = "push", .kind = SETTING_PUSH},
                   {.key = "pull", .kind = SETTING_PULL},
                   {.key = "beta", .kind = SETTING_RATE, .min = 1e-6, .max = 1},
-                  {.key = "rho", .kind = SETTING_SHARE, .min = 1e-6, .max = 1}},
-     .help =
-         "easgd       springs to a centre that all keep, every tau steps (10): tau=N, or push=N "
-         "(the centre) and pull=N (the models), beta=X (0.9), or rho=X, a peer's own pull "
-         "(beta/n)   Zhang et al. 2014, arXiv:1412.6651"},
+                  {.key = "rho", .kind = SETTING_SHARE, .min = 1e-6, .max = 1}}},
+    /* Mix with all neighbours in a graph after every step: H=N (1), order=atc, or cta: step
+     * while mixing. Lian et al. 2017, arXiv:1705.09056. */
     {.name = "dpsgd",
      .is_averaging = true,
      .waits = true,
@@ -153,9 +153,9 @@ static const struct method methods[] = {
      .exchange = &exchange_edges,
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING},
-     .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}},
-     .help = "dpsgd       mix with all neighbours in a graph after every step: H=N (1), order=atc, "
-             "or cta: step while mixing   Lian et al. 2017, arXiv:1705.09056"},
+     .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}}},
+    /* Neighbours follow each other by encoded differences (int8 or topk:SHARE): H=N (1),
+     * gamma=X (by codec), order=b, or a: wait. Koloskova et al. 2019, arXiv:1902.00340. */
     {.name = "choco",
      .is_averaging = true,
      .overlaps = true,
@@ -166,11 +166,9 @@ static const struct method methods[] = {
      .topology = {.kind = TOPOLOGY_RING},
      .settings = {STEPS_H,
                   {.key = "gamma", .kind = SETTING_BETA, .min = 1e-4, .max = 1},
-                  {.key = "order", .kind = SETTING_ORDER}},
-     .help =
-         "choco       neighbours follow each other by encoded differences (int8 or topk:SHARE): "
-         "H=N (1), gamma=X (by codec), order=b, or a: wait   Koloskova et al. 2019, "
-         "arXiv:1902.00340"},
+                  {.key = "order", .kind = SETTING_ORDER}}},
+    /* Give half of the model to one other every H steps (1): H=N. SGP: Assran et al. 2018,
+     * arXiv:1811.10792. */
     {.name = "push-sum",
      .is_averaging = true,
      .waits = true,
@@ -179,9 +177,9 @@ static const struct method methods[] = {
      .rule = &rule_push,
      .steps_by_weight = true,
      .topology = {.kind = TOPOLOGY_ONE_PEER},
-     .settings = {STEPS_H},
-     .help = "push-sum    give half of the model to one other every H steps (1): H=N   SGP: Assran "
-             "et al. 2018, arXiv:1811.10792"},
+     .settings = {STEPS_H}},
+    /* Push-sum while training goes on, at most tau steps (16): H=N, tau=N. Assran et al. 2018,
+     * arXiv:1811.10792. */
     {.name = "osgp",
      .is_averaging = true,
      .stale_steps = 16,
@@ -190,9 +188,9 @@ static const struct method methods[] = {
      .rule = &rule_push,
      .steps_by_weight = true,
      .topology = {.kind = TOPOLOGY_ONE_PEER},
-     .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}},
-     .help = "osgp        push-sum while training goes on, at most tau steps (16): H=N, tau=N   "
-             "Assran et al. 2018, arXiv:1811.10792"},
+     .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}}},
+    /* After a step, with probability p (0.1), give half of the weight to anybody: p=X. Blot et
+     * al. 2016, arXiv:1611.09726. */
     {.name = "gosgd",
      .is_averaging = true,
      .every_steps = 1,
@@ -200,9 +198,9 @@ static const struct method methods[] = {
      .exchange = &exchange_push,
      .rule = &rule_push,
      .topology = {.kind = TOPOLOGY_PAIRS},
-     .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}},
-     .help = "gosgd       after a step, with probability p (0.1), give half of the weight to "
-             "anybody: p=X   Blot et al. 2016, arXiv:1611.09726"},
+     .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}}},
+    /* Springs between neighbours, every tau steps (10), without waiting: tau=N, alpha=X of
+     * each, or beta=X (0.9) of the graph's weights. Zhang et al. 2014, arXiv:1412.6651. */
     {.name = "aeasgd",
      .is_averaging = true,
      .beta = 0.9f,
@@ -213,11 +211,9 @@ static const struct method methods[] = {
      .settings = {{.key = "tau", .kind = SETTING_EVERY},
                   STEPS_H,
                   {.key = "alpha", .kind = SETTING_ALPHA, .min = 1e-6, .max = 1},
-                  {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}},
-     .help =
-         "aeasgd      springs between neighbours, every tau steps (10), without waiting: tau=N, "
-         "alpha=X of each, or beta=X (0.9) of the graph's weights   Zhang et al. 2014, "
-         "arXiv:1412.6651"},
+                  {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}}},
+    /* The same with Nesterov's momentum inside, the springs' pull taken before the steps that
+     * hide it: tau=N, alpha=X, beta=X. Zhang et al. 2014, arXiv:1412.6651. */
     {.name = "eamsgd",
      .is_averaging = true,
      .overlaps = true,
@@ -230,10 +226,9 @@ static const struct method methods[] = {
      .settings = {{.key = "tau", .kind = SETTING_EVERY},
                   STEPS_H,
                   {.key = "alpha", .kind = SETTING_ALPHA, .min = 1e-6, .max = 1},
-                  {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}},
-     .help = "eamsgd      the same with Nesterov's momentum inside, the springs' pull taken before "
-             "the steps that hide it: tau=N, alpha=X, beta=X   Zhang et al. 2014, "
-             "arXiv:1412.6651"},
+                  {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}}},
+    /* Dpsgd without the bias of unlike data, for two more planes of memory: H=N (1). Tang et
+     * al. 2018, arXiv:1803.07068. */
     {.name = "d2",
      .is_averaging = true,
      .waits = true,
@@ -242,10 +237,10 @@ static const struct method methods[] = {
      .exchange = &exchange_edges,
      .rule = &rule_exact_diffusion,
      .topology = {.kind = TOPOLOGY_RING},
-     .settings = {STEPS_H},
-     .help =
-         "d2          dpsgd without the bias of non-IID data, for two more models of memory: H=N "
-         "(1)   Tang et al. 2018, arXiv:1803.07068"},
+     .settings = {STEPS_H}},
+    /* As d2, by mixing an estimate of all peers' gradient along, which the optimizer steps by:
+     * twice the bytes. Nedic et al. 2016, arXiv:1607.03218; with momentum Takezawa et al. 2022,
+     * arXiv:2209.15505. */
     {.name = "gradient-tracking",
      .is_averaging = true,
      .waits = true,
@@ -253,10 +248,9 @@ static const struct method methods[] = {
      .every_steps = 1,
      .exchange = &exchange_edges,
      .rule = &rule_mean,
-     .topology = {.kind = TOPOLOGY_RING},
-     .help = "gradient-tracking  as d2, by mixing an estimate of all peers' gradient along, which "
-             "the optimizer steps by: twice the bytes   Nedic et al. 2016, arXiv:1607.03218; with "
-             "momentum Takezawa et al. 2022, arXiv:2209.15505"},
+     .topology = {.kind = TOPOLOGY_RING}},
+    /* Diloco's outer step between two at a time, every H steps (50): H=N, lr=X (0.7),
+     * momentum=X (0.5). Kolehmainen et al. 2025, arXiv:2506.10911. */
     {.name = "noloco",
      .is_averaging = true,
      .waits = true,
@@ -267,9 +261,7 @@ static const struct method methods[] = {
      .topology = {.kind = TOPOLOGY_PAIRS},
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
-     .help = "noloco      diloco's outer step between two at a time, every H steps (50): H=N, lr=X "
-             "(0.7), momentum=X (0.5)   Kolehmainen et al. 2025, arXiv:2506.10911"},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
 };
 
 const struct method *method_at(size_t index)

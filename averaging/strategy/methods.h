@@ -46,7 +46,6 @@ struct method {
     struct topology topology;
     bool is_sized; /* complete becomes groups in a large swarm */
     struct setting settings[METHOD_KEYS_MAX];
-    const char *help;
 };
 
 /** Fills in `text`. */

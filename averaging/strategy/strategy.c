@@ -16,13 +16,6 @@ enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 32, RULES_MAX = 
 static const struct exchange_ops *const exchanges[] = {
     &exchange_pair, &exchange_group, &exchange_edges, &exchange_mirror, &exchange_push};
 
-const char *strategy_help(size_t index)
-{
-    const struct method *method = method_at(index);
-
-    return method == NULL ? NULL : method->help;
-}
-
 /* "key=value" at `text` (a part of `spec`): `value` follows the sign. */
 static enum rc split_pair(const char *flag, const char *spec, const char *text, char *key,
                           const char **value, struct fault *why)

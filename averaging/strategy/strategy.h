@@ -76,7 +76,5 @@ struct topology strategy_topology(const struct strategy *strategy, size_t member
  * those, fit. `moments`: the optimizer whose buffers travel; NULL: none do. `cap`: 128 is always
  * enough. */
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap);
-/** Lines "name  what it does  paper", for --help; NULL past the end. */
-const char *strategy_help(size_t index);
 
 #endif

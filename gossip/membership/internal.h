@@ -219,7 +219,6 @@ struct membership {
     struct inquiry inquiries[INQUIRIES_MAX];
     struct relay relays[RELAYS_MAX];
     uint64_t inquiry_seq;
-    uint64_t epoch;
     uint64_t tick_ns; /* of the last tick */
     uint64_t next_ns; /* earliest of all but dials */
     uint64_t

@@ -48,7 +48,6 @@ void membership_become(struct membership *m, struct member *member, enum member_
 {
     if (member->state == state) return;
     CHECK(state != MEMBER_ALIVE || member->contact != NULL);
-    if (member->state == MEMBER_ALIVE || state == MEMBER_ALIVE) m->epoch++;
     if (member->state == MEMBER_SUSPECT) {
         TAILQ_REMOVE(&m->suspects, member, in_suspects);
         m->suspects_count--;
@@ -601,18 +600,6 @@ static void view_fill(const struct member *member, struct member_view *view)
     }
 }
 
-size_t membership_alive(const struct membership *m, struct member_view *views, size_t max)
-{
-    size_t count = 0;
-
-    for (uint32_t i = 0; i < m->book.count && count < max; i++) {
-        const struct member *member = m->book.members[i];
-
-        if (member->state == MEMBER_ALIVE) view_fill(member, &views[count++]);
-    }
-    return count;
-}
-
 size_t membership_list(const struct membership *m, struct member_view *views, size_t max)
 {
     size_t count = m->book.count < max ? m->book.count : max;
@@ -626,11 +613,6 @@ size_t membership_list(const struct membership *m, struct member_view *views, si
 size_t membership_count(const struct membership *m)
 {
     return m->book.count;
-}
-
-uint64_t membership_epoch(const struct membership *m)
-{
-    return m->epoch;
 }
 
 uint64_t membership_incarnation(const struct membership *m)

@@ -116,9 +116,6 @@ bool membership_next_dial(struct membership *membership, uint64_t now_ns,
  *  peer counts as not linked from here on. */
 bool membership_next_hangup(struct membership *membership, struct peer_id *id);
 
-/** Live members with an open link, this peer excluded, sorted by id. Returns how many were written.
- */
-size_t membership_alive(const struct membership *membership, struct member_view *views, size_t max);
 /** All members known, this peer excluded, sorted by id; and how many there are. */
 size_t membership_list(const struct membership *membership, struct member_view *views, size_t max);
 size_t membership_count(const struct membership *membership);
@@ -130,8 +127,6 @@ uint64_t membership_answer_ns(const struct membership *membership, struct peer_i
 void membership_met_at(struct membership *membership, const char *address, uint64_t now_ns);
 /** Is `address` ("host:port", any port) where a member or a bootstrap lives, as far as known? */
 bool membership_knows_host(const struct membership *membership, const char *address);
-/** Changes whenever the set of ALIVE members does. */
-uint64_t membership_epoch(const struct membership *membership);
 /** The members to reckon with, linked or not, this peer excluded, sorted by id. As anybody can tell
  * of members that do not exist: in a swarm that was small enough for a full mesh those that were
  * linked once, in others all that are believed to be there, but for those that were only told of

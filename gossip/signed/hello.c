@@ -74,16 +74,6 @@ enum rc hello_write(const struct hello *hello, const uint8_t signature[SIGNATURE
     return fields_encode(fields, ARRAY_COUNT(fields), &with, out, cap, count);
 }
 
-enum rc hello_encode(const struct hello *hello, const struct identity *identity,
-                     struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], uint8_t *out,
-                     size_t cap, size_t *count)
-{
-    uint8_t signature[SIGNATURE_BYTES];
-
-    hello_sign(hello, identity, run_id, key, signature);
-    return hello_write(hello, signature, out, cap, count);
-}
-
 enum rc hello_read(const uint8_t *bytes, size_t count, struct hello *hello,
                    uint8_t signature[SIGNATURE_BYTES])
 {

@@ -37,10 +37,6 @@ void hello_sign(const struct hello *hello, const struct identity *identity, stru
  *  is left out. */
 MUST_USE enum rc hello_write(const struct hello *hello, const uint8_t signature[SIGNATURE_BYTES],
                              uint8_t *out, size_t cap, size_t *count);
-/** hello_sign() and hello_write(). */
-MUST_USE enum rc hello_encode(const struct hello *hello, const struct identity *identity,
-                              struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES],
-                              uint8_t *out, size_t cap, size_t *count);
 /** Scan and decode: what it claims, with nothing verified. RC_FORMAT. */
 MUST_USE enum rc hello_read(const uint8_t *bytes, size_t count, struct hello *hello,
                             uint8_t signature[SIGNATURE_BYTES]);

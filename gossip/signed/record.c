@@ -88,14 +88,3 @@ enum rc record_verify(const uint8_t *bytes, size_t count, struct digest run_id,
                ? RC_OK
                : RC_AUTH;
 }
-
-enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
-                    struct member_record *record)
-{
-    struct member_record parsed;
-    enum rc rc = record_peek(bytes, count, &parsed);
-
-    if (rc == RC_OK) rc = record_verify(bytes, count, run_id, parsed.public_key);
-    if (rc == RC_OK) *record = parsed;
-    return rc;
-}

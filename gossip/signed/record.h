@@ -30,11 +30,8 @@ struct member_record {
  * is not `identity`'s is CHECKed. */
 MUST_USE enum rc record_sign(const struct member_record *record, const struct identity *identity,
                              struct digest run_id, uint8_t *out, size_t cap, size_t *count);
-/** Parse and verify. RC_FORMAT, RC_AUTH. Addresses are checked for form, see address.h. */
-MUST_USE enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
-                             struct member_record *record);
-
-/** Parse alone: what the record claims, with nothing verified. RC_FORMAT. */
+/** Parse alone: what the record claims, with nothing verified. RC_FORMAT. Addresses are checked for
+ *  form, see address.h. */
 MUST_USE enum rc record_peek(const uint8_t *bytes, size_t count, struct member_record *record);
 /** Verify alone, for the key that record_peek() found. RC_FORMAT, RC_AUTH. */
 MUST_USE enum rc record_verify(const uint8_t *bytes, size_t count, struct digest run_id,

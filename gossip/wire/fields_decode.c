@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "gossip/wire/messages.h"
 #include "gossip/wire/scan.h"
 
@@ -80,11 +81,9 @@ static enum rc take_float(struct cursor *cursor, const struct field *field, uint
 {
     uint64_t bits = 0;
     enum rc rc = take_head(cursor, SCAN_FLOAT32, &bits);
-    uint32_t word = (uint32_t)bits;
-    float value;
+    float value = float_of_bits((uint32_t)bits);
 
     if (rc != RC_OK) return rc;
-    memcpy(&value, &word, sizeof value);
     if (!isfinite(value)) return RC_NONFINITE;
     if (value < field->least || value > field->most) return RC_FORMAT;
     if (field->is_above_least && value <= field->least) return RC_FORMAT;

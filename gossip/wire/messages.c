@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "gossip/wire/fields.h"
 
 #include <float.h>
@@ -428,11 +429,7 @@ static enum rc sketch_check(const struct message_sketch *sketch)
 {
     if (sketch->values_bytes != SKETCH_BYTES) return RC_FORMAT;
     for (uint32_t at = 0; at < sketch->values_bytes; at += 4) {
-        uint32_t bits = load_le32(sketch->values + at);
-        float value;
-
-        memcpy(&value, &bits, sizeof value);
-        if (!isfinite(value)) return RC_NONFINITE;
+        if (!isfinite(load_le_float(sketch->values + at))) return RC_NONFINITE;
     }
     return RC_OK;
 }

@@ -7,6 +7,7 @@
 #include "kernels/codec.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/internal.h"
 
@@ -19,14 +20,6 @@ enum { BLOCK_VALUES = 512 };
 
 static const uint32_t magnitude_bits = 0x7fffffffu, exponent_bits = 0x7f800000u;
 static const uint32_t cut_bits = 0x7fu; /* of a scale */
-
-static float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -47,24 +40,11 @@ static void swap_words(uint8_t *bytes, size_t values)
     }
 }
 
-FOR_EACH_CPU static bool are_finite(const float *values, size_t n)
-{
-    uint32_t bad = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &values[i], sizeof(bits));
-        bad |= (uint32_t)((bits & exponent_bits) == exponent_bits);
-    }
-    return bad == 0;
-}
-
 static enum rc decode_f32(const uint8_t *in, float *out, size_t values)
 {
     memcpy(out, in, 4 * values);
     swap_words((uint8_t *)out, values);
-    return are_finite(out, values) ? RC_OK : RC_NONFINITE;
+    return floats_are_finite(out, values) ? RC_OK : RC_NONFINITE;
 }
 
 /* --- f16, bf16 ---------------------------------------------------------------------------------*/
@@ -73,11 +53,9 @@ static enum rc decode_f32(const uint8_t *in, float *out, size_t values)
 FOR_EACH_CPU static void to_bf16(const float *restrict in, size_t n, uint16_t *restrict out)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t bits, sign, magnitude;
+        uint32_t bits = float_bits(in[i]), sign = bits >> 16 & 0x8000u;
+        uint32_t magnitude = bits & magnitude_bits;
 
-        memcpy(&bits, &in[i], sizeof(bits));
-        sign = bits >> 16 & 0x8000u;
-        magnitude = bits & magnitude_bits;
         magnitude = (magnitude + 0x7fffu + (magnitude >> 16 & 1u)) >> 16;
         magnitude = magnitude < 0x7f7fu ? magnitude : 0x7f7fu;
         out[i] = (uint16_t)(sign | magnitude);
@@ -168,10 +146,8 @@ FOR_EACH_CPU static uint32_t largest_magnitude(const float *in, size_t n)
     uint32_t largest = 0;
 
     for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
+        uint32_t bits = float_bits(in[i]) & magnitude_bits;
 
-        memcpy(&bits, &in[i], sizeof(bits));
-        bits &= magnitude_bits;
         largest = bits > largest ? bits : largest;
     }
     return largest;
@@ -180,11 +156,8 @@ FOR_EACH_CPU static uint32_t largest_magnitude(const float *in, size_t n)
 static uint32_t scale_bits_of(float largest)
 {
     float scale = largest / 127.0F;
-    uint32_t bits;
 
-    if (!(scale >= FLT_MIN)) return 0;
-    memcpy(&bits, &scale, sizeof(bits));
-    return bits & ~cut_bits;
+    return scale >= FLT_MIN ? float_bits(scale) & ~cut_bits : 0;
 }
 
 /* Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits, ties to even. */
@@ -192,11 +165,7 @@ FOR_EACH_CPU static void to_bytes(float scale, const float *restrict in, size_t 
                                   uint8_t *restrict out)
 {
     for (size_t i = 0; i < n; i++) {
-        float shifted = in[i] / scale + 0x1.8p23F;
-        uint32_t bits;
-
-        memcpy(&bits, &shifted, sizeof(bits));
-        out[i] = (uint8_t)bits;
+        out[i] = (uint8_t)float_bits(in[i] / scale + 0x1.8p23F);
     }
 }
 
@@ -206,14 +175,14 @@ static void encode_int8(const float *in, size_t values, uint8_t *out)
 
     for (size_t done = 0; done < values; done += CODEC_BLOCK, out += 4) {
         size_t n = smaller(values - done, CODEC_BLOCK);
-        uint32_t bits = scale_bits_of(float_of(largest_magnitude(in + done, n)));
+        uint32_t bits = scale_bits_of(float_of_bits(largest_magnitude(in + done, n)));
         uint32_t word = htole32(bits);
 
         memcpy(out, &word, sizeof(word));
         if (bits == 0) {
             memset(bytes + done, 0, n);
         } else {
-            to_bytes(float_of(bits), in + done, n, bytes + done);
+            to_bytes(float_of_bits(bits), in + done, n, bytes + done);
         }
     }
 }
@@ -240,7 +209,7 @@ static bool is_scale(uint32_t bits)
     if ((bits & ~magnitude_bits) != 0 || (bits & cut_bits) != 0) return false;
     if (bits == 0) return true;
     return (bits & exponent_bits) != 0 && (bits & exponent_bits) != exponent_bits &&
-           float_of(bits) <= FLT_MAX / 127.0F;
+           float_of_bits(bits) <= FLT_MAX / 127.0F;
 }
 
 static enum rc decode_int8(const uint8_t *in, float *out, size_t values)
@@ -255,7 +224,7 @@ static enum rc decode_int8(const uint8_t *in, float *out, size_t values)
         memcpy(&bits, in, sizeof(bits));
         bits = le32toh(bits);
         if (!is_scale(bits)) return RC_NONFINITE;
-        largest = from_bytes(float_of(bits), bytes + done, n, out + done);
+        largest = from_bytes(float_of_bits(bits), bytes + done, n, out + done);
         if (largest != (bits == 0 ? 0u : 127u)) return RC_NONFINITE;
     }
     return RC_OK;

@@ -5,29 +5,13 @@
  */
 #include "kernels/cpu/half.h"
 
-#include <string.h>
+#include "base/floats.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 static const float half_max = 65504.0f;
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* Divide by 2^shift, to nearest, ties to even. shift in 1..31. */
 static uint32_t shift_rounded(uint32_t value, uint32_t shift)
@@ -41,12 +25,12 @@ static uint32_t shift_rounded(uint32_t value, uint32_t shift)
 
 uint16_t half_of_plain(float value)
 {
-    uint32_t bits = bits_of(value);
+    uint32_t bits = float_bits(value);
     uint32_t sign = bits >> 16 & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
     uint32_t exponent = magnitude >> 23;
 
-    if (magnitude > bits_of(half_max)) return (uint16_t)(sign | 0x7bffu);
+    if (magnitude > float_bits(half_max)) return (uint16_t)(sign | 0x7bffu);
     if (exponent >= 113) { /* a normal half: rebias 127 to 15, round 13 bits away */
         return (uint16_t)(sign | shift_rounded(magnitude - (112u << 23), 13));
     }
@@ -63,11 +47,11 @@ float half_to_float_plain(uint16_t half)
     float subnormal;
 
     if (exponent == 31) { /* infinity or NaN; a NaN comes out quiet, as the processor does it */
-        return float_of(sign | 0x7f800000u | mantissa << 13 | (mantissa != 0 ? 0x400000u : 0));
+        return float_of_bits(sign | 0x7f800000u | mantissa << 13 | (mantissa != 0 ? 0x400000u : 0));
     }
-    if (exponent != 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    if (exponent != 0) return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     subnormal = (float)mantissa * 0x1.0p-24f; /* exact */
-    return float_of(sign | bits_of(subnormal));
+    return float_of_bits(sign | float_bits(subnormal));
 }
 
 static void encode_plain(const float *in, size_t count, uint16_t *out)

@@ -14,43 +14,26 @@
 #ifndef GRAPEVINE_KERNELS_CPU_MATH_H
 #define GRAPEVINE_KERNELS_CPU_MATH_H
 
-#include <stdint.h>
-#include <string.h>
+#include "base/floats.h"
 
 #define CPU_INLINE static inline __attribute__((always_inline, unused))
-
-CPU_INLINE uint32_t cpu_bits(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-CPU_INLINE float cpu_from_bits(uint32_t bits)
-{
-    float x;
-
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
 
 /* x brought into [-limit, limit]. On the bits, for which there is a true minimum: comparisons of
  * floats become branches, and those keep the compiler from vectorising. A NaN becomes the limit. */
 CPU_INLINE float cpu_limit(float x, float limit)
 {
-    uint32_t bits = cpu_bits(x), sign = bits & UINT32_C(0x80000000);
-    int32_t size = (int32_t)(bits ^ sign), size_max = (int32_t)cpu_bits(limit);
+    uint32_t bits = float_bits(x), sign = bits & UINT32_C(0x80000000);
+    int32_t size = (int32_t)(bits ^ sign), size_max = (int32_t)float_bits(limit);
 
-    return cpu_from_bits((uint32_t)(size < size_max ? size : size_max) | sign);
+    return float_of_bits((uint32_t)(size < size_max ? size : size_max) | sign);
 }
 
 /* NaN where x is one, otherwise y. */
 CPU_INLINE float cpu_keep_nan(float x, float y)
 {
-    uint32_t is_nan = (UINT32_C(0x7f800000) - (cpu_bits(x) & UINT32_C(0x7fffffff))) >> 31;
+    uint32_t is_nan = (UINT32_C(0x7f800000) - (float_bits(x) & UINT32_C(0x7fffffff))) >> 31;
 
-    return cpu_from_bits(cpu_bits(y) | (0U - is_nan));
+    return float_of_bits(float_bits(y) | (0U - is_nan));
 }
 
 /** 0 below -87.7, infinity above 88.37; in between the smallest results are denormal. */
@@ -66,8 +49,8 @@ CPU_INLINE float cpu_exp(float x)
             r +
         4.999999337e-1F;
     /* 2^n, and at the ends what the exponent's bits then say: 0 is 0, 255 is infinity. */
-    int32_t exponent = (int32_t)(cpu_bits(shifted) - cpu_bits(to_integer) + 127U);
-    float power = cpu_from_bits((uint32_t)(exponent > 0 ? exponent : 0) << 23);
+    int32_t exponent = (int32_t)(float_bits(shifted) - float_bits(to_integer) + 127U);
+    float power = float_of_bits((uint32_t)(exponent > 0 ? exponent : 0) << 23);
 
     return cpu_keep_nan(x, (1.0F + (r + r * r * q)) * power);
 }

@@ -60,9 +60,9 @@ CPU_INLINE double lanes_sum(const float *lanes)
  * 2 artanh((m - 1) / (m + 1)), whose series ends below float32 after five terms. */
 CPU_INLINE float natural_log(float x)
 {
-    uint32_t bits = cpu_bits(x) + (UINT32_C(0x3f800000) - UINT32_C(0x3f3504f3));
+    uint32_t bits = float_bits(x) + (UINT32_C(0x3f800000) - UINT32_C(0x3f3504f3));
     float n = (float)((int32_t)(bits >> 23) - 127);
-    float m = cpu_from_bits((bits & UINT32_C(0x007fffff)) + UINT32_C(0x3f3504f3));
+    float m = float_of_bits((bits & UINT32_C(0x007fffff)) + UINT32_C(0x3f3504f3));
     float s = (m - 1.0F) / (m + 1.0F), z = s * s;
     float series = (((z / 9.0F + 1.0F / 7.0F) * z + 0.2F) * z + 1.0F / 3.0F) * z;
 
@@ -175,8 +175,8 @@ FOR_EACH_CPU static struct target_sums weigh_targets(const float *x, const float
                 float share = target[l] * (block[l] * inverse - max);
                 mass[l] += target[l];
                 /* 0 for a target of 0, also where the logit is infinite. */
-                uint32_t is_some = (cpu_bits(target[l]) + UINT32_C(0x7fffffff)) >> 31;
-                product[l] += cpu_from_bits(cpu_bits(share) & (0U - is_some));
+                uint32_t is_some = (float_bits(target[l]) + UINT32_C(0x7fffffff)) >> 31;
+                product[l] += float_of_bits(float_bits(share) & (0U - is_some));
                 entropy[l] -= target[l] * natural_log(target[l]);
             }
         }
@@ -226,7 +226,7 @@ FOR_EACH_CPU static void mix_gradient(const struct gradient_row *row, const floa
  * as far. */
 CPU_INLINE float add_logarithms(float a, float b)
 {
-    float apart = cpu_from_bits(cpu_bits(cpu_limit(a - b, 89.0F)) | UINT32_C(0x80000000));
+    float apart = float_of_bits(float_bits(cpu_limit(a - b, 89.0F)) | UINT32_C(0x80000000));
     float high = a > b ? a : b;
 
     return cpu_keep_nan(a, high + natural_log(1.0F + cpu_exp(apart)));

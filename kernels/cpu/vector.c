@@ -5,9 +5,8 @@
 #include "kernels/cpu/internal.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "kernels/cpu/reference/reference.h"
-
-#include <string.h>
 
 enum { NORM_LANES = 16 };
 
@@ -61,19 +60,6 @@ FOR_EACH_CPU static double squared_norm(const float *x, size_t n)
         sum += lanes[l];
     }
     return sum;
-}
-
-/* Infinities and NaNs are the numbers whose exponent bits are all ones. */
-FOR_EACH_CPU static bool all_finite(const float *x, size_t n)
-{
-    uint32_t bad = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof(bits));
-        bad |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000) ? 1U : 0U;
-    }
-    return bad == 0;
 }
 
 /* Not `> 0 ? x : 0`: a NaN has to stay one until somebody notices. */
@@ -149,7 +135,8 @@ enum rc cpu_squared_norm(struct backend *backend, const float *x, size_t n, doub
 
 enum rc cpu_is_finite(struct backend *backend, const float *x, size_t n, bool *result)
 {
-    *result = cpu_of(backend)->options.is_reference ? reference_is_finite(x, n) : all_finite(x, n);
+    *result =
+        cpu_of(backend)->options.is_reference ? reference_is_finite(x, n) : floats_are_finite(x, n);
     return RC_OK;
 }
 

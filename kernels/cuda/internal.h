@@ -235,8 +235,6 @@ enum rc cuda_recurrent_create(struct backend *backend, const struct recurrent_op
 /* loss.cu */
 enum rc cuda_cross_entropy(struct backend *backend, const struct device_loss *loss);
 enum rc cuda_squared_error(struct backend *backend, const struct device_loss *loss);
-/** Bytes of scratch they use, and take if there are fewer. */
-size_t cuda_loss_scratch(size_t rows);
 
 /* optimizer.cu */
 enum rc cuda_update(struct backend *backend, const struct update *update, const float *gradient,

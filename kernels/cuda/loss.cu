@@ -15,7 +15,8 @@
 
 enum { ROW_THREADS = 1024, WARP_CLASSES_MAX = 1024, WIDE_CLASSES_MIN = 128, SQUARE_BLOCKS = 1024 };
 
-size_t cuda_loss_scratch(size_t rows)
+/* Bytes of scratch that a loss uses, and takes if there are fewer. */
+static size_t scratch_bytes(size_t rows)
 {
     size_t least = SQUARE_BLOCKS;
 
@@ -45,7 +46,7 @@ __global__ void add_results(const struct loss_sums *results, size_t count, const
 /* Scratch for the results of a call. The first call of a shape is never recorded. */
 static enum rc results_of(struct cuda_backend *cuda, size_t rows, struct loss_sums **results)
 {
-    size_t bytes = cuda_loss_scratch(rows);
+    size_t bytes = scratch_bytes(rows);
     enum rc rc = cuda->is_recording ? RC_OK : cuda_scratch_reserve(cuda, bytes);
 
     CHECK(rc != RC_OK || bytes <= cuda->scratch_bytes);

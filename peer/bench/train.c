@@ -262,7 +262,7 @@ static enum rc host_step(struct course *c)
     if (!isfinite(score.loss)) return RC_NONFINITE;
     c->updates++;
     begin = model_profiler_now(c->profiler);
-    rc = team_backward_each(c->team, c->gradient, update_part, c);
+    rc = team_backward(c->team, c->gradient, update_part, c);
     model_profiler_add(c->profiler, PROFILE_PASSES, begin);
     model_profiler_step(c->profiler, 1);
     return rc;

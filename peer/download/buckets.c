@@ -4,8 +4,6 @@
 #include "base/check.h"
 #include "replica/plane/plane.h"
 
-#include <string.h>
-
 _Static_assert((int)SECTION_COUNT <= (int)SECTION_RULE &&
                    (int)SECTION_RULE_SECOND < (int)STATE_SECTIONS_MAX,
                "each kind of section has a number of its own");
@@ -49,19 +47,6 @@ void bucket_add(const float *base, const float *change, float *sum, size_t count
     for (size_t i = 0; i < count; i++) {
         sum[i] = base[i] + change[i];
     }
-}
-
-bool bucket_is_finite(const float *values, size_t count)
-{
-    bool is_finite = true;
-
-    for (size_t i = 0; i < count; i++) { /* an exponent of all ones is an infinity or a NaN */
-        uint32_t bits;
-
-        memcpy(&bits, &values[i], sizeof(bits));
-        is_finite &= (bits & UINT32_C(0x7f800000)) != UINT32_C(0x7f800000);
-    }
-    return is_finite;
 }
 
 uint32_t bucket_section_bit(uint32_t section)

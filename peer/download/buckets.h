@@ -35,7 +35,6 @@ struct bucket_span bucket_map_span(const struct bucket_map *map, uint32_t bucket
 
 /** sum[i] = base[i] + change[i], rounded alike wherever it is computed; `sum` may be either. */
 void bucket_add(const float *base, const float *change, float *sum, size_t count);
-bool bucket_is_finite(const float *values, size_t count);
 /** The bit of an enum section in message_state_req's `want`; 0: it never travels. */
 uint32_t bucket_section_bit(uint32_t section);
 

@@ -6,6 +6,7 @@
 
 #include "averaging/codec/codec.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "peer/download/buckets.h"
 
@@ -33,7 +34,7 @@ static enum rc change_bucket(const float *base, float *values, size_t count, flo
     for (size_t i = 0; i < count; i++) {
         scratch[i] = values[i] - base[i];
     }
-    if (!bucket_is_finite(scratch, count)) return RC_NONFINITE;
+    if (!floats_are_finite(scratch, count)) return RC_NONFINITE;
     codec_int8.encode(scratch, count, change);
     rc = codec_int8.decode(change, codec_int8.encoded_bytes(count), scratch, count);
     bucket_add(base, scratch, values, count);
@@ -73,7 +74,7 @@ enum rc donor_snapshot_hash(struct donor_snapshot *snapshot)
     CHECK(snapshot->hashes == NULL);
     if (!bucket_map_init(&map, snapshot->counts, snapshot->sections_count)) return RC_LIMIT;
     for (uint32_t i = 0; i < snapshot->sections_count; i++) {
-        if (!bucket_is_finite(snapshot->values[i], snapshot->counts[i])) return RC_NONFINITE;
+        if (!floats_are_finite(snapshot->values[i], snapshot->counts[i])) return RC_NONFINITE;
     }
     hashes = mem_array(bucket_map_count(&map), sizeof(hashes[0]));
     if (hashes == NULL) return RC_NOMEM;

@@ -12,6 +12,7 @@
 
 #include "averaging/codec/codec.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "peer/times.h"
 
@@ -432,7 +433,7 @@ static enum rc take_whole(struct joiner *joiner, const struct digest *expected, 
     if (!digest_is_equal(hash_of(bytes, count), *expected)) return RC_AUTH;
     joiner->is_here[bucket] = false;
     memcpy(to, bytes, count);
-    if (!bucket_is_finite(to, values)) return RC_NONFINITE;
+    if (!floats_are_finite(to, values)) return RC_NONFINITE;
     joiner->hashes[bucket] = *expected;
     joiner->is_here[bucket] = true;
     return RC_OK;
@@ -452,7 +453,7 @@ static enum rc take_change(struct joiner *joiner, const struct digest *expected,
                          *expected)) {
         return RC_AUTH;
     }
-    if (!bucket_is_finite(joiner->scratch + CHUNK_VALUES, values)) return RC_NONFINITE;
+    if (!floats_are_finite(joiner->scratch + CHUNK_VALUES, values)) return RC_NONFINITE;
     joiner->changes[bucket] = mem_raw(count);
     if (joiner->changes[bucket] == NULL) return RC_NOMEM;
     memcpy(joiner->changes[bucket], bytes, count);

@@ -157,12 +157,3 @@ size_t framer_held(const struct framer *framer)
 {
     return in_buffer(framer) + (framer->big != NULL ? framer->filled : 0);
 }
-
-size_t framer_capacity(const struct framer *framer)
-{
-    size_t bytes = framer->buffer_bytes;
-
-    if (framer->big != NULL) bytes += framer->big->count;
-    if (framer->out != NULL) bytes += framer->out->count;
-    return bytes;
-}

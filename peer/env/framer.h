@@ -44,7 +44,5 @@ MUST_USE enum rc framer_next(struct framer *framer, uint8_t **frame, size_t *cou
 struct blob *framer_keep(const struct framer *framer);
 /** Bytes held that are not yet a whole frame handed out. */
 size_t framer_held(const struct framer *framer);
-/** Memory held. */
-size_t framer_capacity(const struct framer *framer);
 
 #endif

@@ -5,9 +5,9 @@
  */
 #include "peer/files/checkpoint.h"
 
-#include "averaging/codec/codec.h"
 #include "base/check.h"
 #include "base/crash_point.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "base/units.h"
 

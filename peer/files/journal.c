@@ -143,11 +143,6 @@ void journal_replace(struct journal *journal, const char *name, const char *text
     submit(journal, name, text, true, 0);
 }
 
-uint32_t journal_pending(const struct journal *journal)
-{
-    return journal->pending;
-}
-
 enum journal_news journal_news(struct journal *journal, struct fault *why)
 {
     enum rc failed = journal->failed, told = journal->told;

@@ -11,7 +11,7 @@ struct journal;
 
 /** NULL when out of memory. Keeps `env`. */
 struct journal *journal_create(struct env *env);
-/** Only once journal_pending() is 0 or the env is gone. NULL is fine. */
+/** Only once it is idle or the env is gone. NULL is fine. */
 void journal_destroy(struct journal *journal);
 /** Append `line` and a newline to the store file `name` (a string that outlives the journal); of at
  *  most `bytes_max`, see store_append. */
@@ -20,8 +20,6 @@ void journal_add(struct journal *journal, const char *name, const char *line, si
 void journal_replace(struct journal *journal, const char *name, const char *text);
 /** Call `on_idle` once, as soon as nothing is left to write (at once if so). */
 void journal_when_idle(struct journal *journal, void (*on_idle)(void *context), void *context);
-/** Lines not yet written. */
-uint32_t journal_pending(const struct journal *journal);
 /** What there is to tell since the last call: that writing began to fail, or does so for another
  *  reason (`why`), or that all was written again. */
 enum journal_news { JOURNAL_NOTHING, JOURNAL_FAILS, JOURNAL_WORKS };

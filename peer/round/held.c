@@ -5,8 +5,8 @@
  */
 #include "peer/round/internal.h"
 
-#include "averaging/codec/codec.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 static const struct round_held *held_at(const struct round *round, const struct round_key *key)

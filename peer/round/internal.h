@@ -134,7 +134,7 @@ struct round {
     bool is_discarding;           /* what is being settled is for a model that was replaced */
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
-    bool is_encoded;              /* round_encode_live() has done it; whose job runs says so */
+    bool is_encoded;              /* round_encode() has done it; whose job runs says so */
     bool has_taken;               /* an edge of this round counts, and the model lacks it yet */
     bool has_stream;              /* something was queued in this round */
     uint64_t stream;              /* of it, to take it back on an abort */

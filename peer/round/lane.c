@@ -7,11 +7,12 @@
 
 #include "base/check.h"
 #include "base/crash_point.h"
+#include "base/floats.h"
 #include "base/hash_wide.h"
 #include "base/mem.h"
+#include "base/stream.h"
 
 #include <math.h>
-#include "base/stream.h"
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
 
@@ -89,17 +90,13 @@ static enum rc copy_checked(struct round *round, const float *from, struct range
     return is_finite ? RC_OK : RC_NONFINITE;
 }
 
-static void chunk_encoded(void)
-{
-    crash_point(CRASH_ROUND_CHUNK_ENCODED);
-}
-
 /* A chunk of which a part is elsewhere is put together in the buffer. */
-enum rc round_encode_live(struct round *round, const float *live, size_t count)
+enum rc round_encode(struct round *round, const float *live, size_t count)
 {
     enum rc rc = RC_OK;
 
-    CHECK(round_encodes_live(round) && count <= round->options.values);
+    CHECK(live == round->snapshot || round_encodes_live(round));
+    CHECK(count <= round->options.values);
     for (uint32_t chunk = 0; chunk < round->chunks && rc == RC_OK; chunk++) {
         struct range range = round_chunk_range(round, chunk);
         const float *from = live + range.first;
@@ -113,7 +110,7 @@ enum rc round_encode_live(struct round *round, const float *live, size_t count)
         }
         rc = round_offers_snapshot(round) ? copy_checked(round, from, range)
                                           : encode_chunk(round, chunk, from);
-        chunk_encoded();
+        crash_point(CRASH_ROUND_CHUNK_ENCODED);
     }
     round->is_encoded = rc == RC_OK;
     return rc;
@@ -161,16 +158,8 @@ static void run_encode(struct round *round, struct round_job *job)
         return;
     }
     if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
-    for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK && !round->is_encoded;
-         chunk++) {
-        struct range range = round_chunk_range(round, chunk);
-
-        if (!round_offers_snapshot(round)) {
-            job->rc = encode_chunk(round, chunk, round->snapshot + range.first);
-        } else if (!floats_are_finite(round->snapshot + range.first, range.count)) {
-            job->rc = RC_NONFINITE;
-        }
-        chunk_encoded();
+    if (job->rc == RC_OK && !round->is_encoded) {
+        job->rc = round_encode(round, round->snapshot, round->options.values);
     }
     audit_told(round->options.audit, round->own);
     bounds_measure(round, job);

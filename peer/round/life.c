@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -73,8 +74,7 @@ static void settings_print(const struct strategy *strategy, char text[8])
     text[0] = '\0';
     if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
     for (size_t i = 0; i < ARRAY_COUNT(steps); i++) {
-        memcpy(&bits, &steps[i], sizeof bits);
-        store_le32(bytes + 4 * i, bits);
+        store_le_float(bytes + 4 * i, steps[i]);
     }
     digest = hash_of(bytes, sizeof bytes);
     bits = load_le32(digest.bytes);

@@ -7,6 +7,7 @@
 
 #include "averaging/codec/mirror.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/hash_wide.h"
 #include "base/mem.h"
 

@@ -125,8 +125,9 @@ void round_on_step(struct round *round, uint64_t step, bool is_last);
 /** It is worth no copy: with a codec that is as quick, the values are encoded where they lie. */
 bool round_encodes_live(const struct round *round);
 /** In that job, of such a round, instead of filling the first `count` values of the buffer: they
- *  are at `live`. Errors are for round_on_snapshot(). */
-MUST_USE enum rc round_encode_live(struct round *round, const float *live, size_t count);
+ *  are at `live`. Errors are for round_on_snapshot(). Where nobody calls it the exchange lane does,
+ *  with the buffer. */
+MUST_USE enum rc round_encode(struct round *round, const float *live, size_t count);
 
 /** Keep what group rounds agree on, the same bits for all members, until the next is settled; but
  *  once there is one of round `until` or later, that one stays. False: forget it. Pair rounds agree

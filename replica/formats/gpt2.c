@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "base/units.h"
 #include "kernels/backend.h"
@@ -271,13 +272,9 @@ static float half_to_float(uint16_t half)
 
 static float value_of(const uint8_t *bytes, const char *dtype, size_t i)
 {
-    uint32_t bits;
-    float value;
-
     if (strcmp(dtype, "F16") == 0) return half_to_float(load_le16(bytes + 2 * i));
-    bits = dtype[0] == 'F' ? load_le32(bytes + 4 * i) : (uint32_t)load_le16(bytes + 2 * i) << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    if (dtype[0] == 'F') return load_le_float(bytes + 4 * i);
+    return float_of_bits((uint32_t)load_le16(bytes + 2 * i) << 16);
 }
 
 /* `view` as [rows][columns] float32 into `to`. */

@@ -2,6 +2,7 @@
 #include "replica/learners/quadratic.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "replica/plane/store_safetensors.h"
@@ -111,14 +112,12 @@ static enum rc descend(struct quadratic *q, const float *gradient)
     const double rate = q->rate_factor * q->options.learning_rate;
     const size_t values = q->options.values;
     float *x = q->x;
-    bool is_finite = true;
 
     for (size_t i = 0; i < values; i++) {
         x[i] = (float)((double)x[i] - rate * (double)gradient[i]);
-        if (!isfinite(x[i])) is_finite = false;
     }
     q->step++;
-    return is_finite ? RC_OK : RC_NONFINITE;
+    return floats_are_finite(x, values) ? RC_OK : RC_NONFINITE;
 }
 
 static struct train_report report_of(const struct quadratic *q, uint32_t steps, double loss_sum)

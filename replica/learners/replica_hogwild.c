@@ -15,6 +15,7 @@
 #include "replica/learners/replica_internal.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "replica/learners/workers.h"
 
@@ -48,22 +49,6 @@ struct hogwild {
     uint32_t steps, taken;   /* of all threads together; begun, one thread at a time */
     atomic_bool has_failed;
 };
-
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
 
 static enum rc make_lane(struct hogwild *h, uint32_t number, const struct replica_options *options,
                          struct fault *why)
@@ -156,7 +141,7 @@ static bool take_step(struct hogwild *h, struct lane *lane, uint32_t *ticket)
 static void copy_values(const struct hogwild *h, float *values)
 {
     for (size_t i = 0; i < h->values; i++) {
-        values[i] = float_of(atomic_load_explicit(&h->shared[i], memory_order_relaxed));
+        values[i] = float_of_bits(atomic_load_explicit(&h->shared[i], memory_order_relaxed));
     }
 }
 
@@ -167,10 +152,10 @@ static void apply(struct hogwild *h, const struct update *update, const float *g
         _Atomic(uint32_t) *at = &h->shared[i];
         float value;
 
-        if (bits_of(gradient[i]) == 0 && !(update->decay > 0.0F)) continue;
-        value = float_of(atomic_load_explicit(at, memory_order_relaxed));
+        if (float_bits(gradient[i]) == 0 && !(update->decay > 0.0F)) continue;
+        value = float_of_bits(atomic_load_explicit(at, memory_order_relaxed));
         value -= update->rate * (gradient[i] + update->decay * value);
-        atomic_store_explicit(at, bits_of(value), memory_order_relaxed);
+        atomic_store_explicit(at, float_bits(value), memory_order_relaxed);
     }
 }
 
@@ -256,7 +241,7 @@ static enum rc run(struct replica *r, uint32_t steps, const atomic_bool *stop,
     h->passes = model_passes(r->model);
     atomic_store(&h->has_failed, false);
     for (size_t i = 0; i < h->values; i++) {
-        atomic_store_explicit(&h->shared[i], bits_of(values[i]), memory_order_relaxed);
+        atomic_store_explicit(&h->shared[i], float_bits(values[i]), memory_order_relaxed);
     }
     for (uint32_t l = 1; buffers > 0 && l < h->lanes_count; l++) {
         memcpy(model_plane(h->lanes[l].model, SECTION_BUFFERS),

@@ -86,8 +86,6 @@ MUST_USE enum rc replica_hogwild_create(struct backend *backend,
                                         const struct replica_options *options,
                                         struct learner **learner, struct fault *why);
 
-/** Everything that a step needs is there; the schedule's end, too. */
-MUST_USE enum rc replica_make_ready(struct replica *r);
 /** Forward, loss and backward of the batch in `next`, and then `work` on the gradient plane. */
 MUST_USE enum rc replica_pass(struct replica *r, team_work work, void *context,
                               struct task_score *score);

@@ -4,6 +4,7 @@
  */
 #include "replica/learners/replica_internal.h"
 
+#include "base/floats.h"
 #include "replica/plane/store_safetensors.h"
 
 #include <math.h>
@@ -48,7 +49,6 @@ static enum rc find_moments(struct replica *r, const struct tensor_file *file,
     size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
     const char *optimizer = tensor_file_get(file, "optimizer");
     bool is_finite = true;
-    enum rc rc = RC_OK;
 
     *moments = tensor_file_find(file, "replica.moments");
     if (optimizer == NULL || strcmp(optimizer, optimizer_name(r->optimizer.kind)) != 0) {
@@ -62,12 +62,10 @@ static enum rc find_moments(struct replica *r, const struct tensor_file *file,
         return fault_set(why, RC_SHAPE, "the checkpoint's optimizer state is of another model");
     }
     for (size_t i = 0; is_finite && i < count; i++) {
-        float value;
-        memcpy(&value, (const uint8_t *)(*moments)->bytes + i * sizeof(value), sizeof(value));
-        is_finite = isfinite(value);
+        is_finite = isfinite(load_le_float((const uint8_t *)(*moments)->bytes + i * sizeof(float)));
     }
-    if (!is_finite) rc = RC_NONFINITE;
-    return rc == RC_OK ? rc : fault_set(why, rc, "the checkpoint's optimizer state holds a NaN");
+    if (is_finite) return RC_OK;
+    return fault_set(why, RC_NONFINITE, "the checkpoint's optimizer state holds a NaN");
 }
 
 enum rc replica_load(struct learner *learner, const struct tensor_file *file, struct fault *why)

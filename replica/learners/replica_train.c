@@ -27,7 +27,8 @@ static uint64_t batches_of(const struct replica *r, double epochs)
     return batches < 1.0 ? 1 : (uint64_t)batches;
 }
 
-enum rc replica_make_ready(struct replica *r)
+/* Everything that a step needs is there; the schedule's end, too. */
+static enum rc make_ready(struct replica *r)
 {
     enum rc rc = shard_ensure(r->shard, NULL);
 
@@ -149,7 +150,7 @@ enum rc replica_pass(struct replica *r, team_work work, void *context, struct ta
     if (rc != RC_OK) return rc;
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(r->profiler);
-    rc = team_backward_each(r->team, r->logits_gradient, work, context);
+    rc = team_backward(r->team, r->logits_gradient, work, context);
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
     return rc;
 }
@@ -259,7 +260,7 @@ enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool
     enum rc rc = RC_OK;
 
     backend_bind_thread(r->backend);
-    if (steps > 0) rc = replica_make_ready(r);
+    if (steps > 0) rc = make_ready(r);
     if (rc == RC_OK && steps > 0) rc = r->run(r, steps, stop, &done, &total);
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
@@ -278,7 +279,7 @@ enum rc replica_gradient(struct learner *learner, float *out, struct train_repor
     enum rc rc;
 
     backend_bind_thread(r->backend);
-    rc = replica_make_ready(r);
+    rc = make_ready(r);
     if (rc == RC_OK) {
         rc = r->device != NULL ? replica_device_gradient(r, &score) : run_batches(r, false, &score);
     }
@@ -303,7 +304,7 @@ enum rc replica_step(struct learner *learner, const float *gradient)
     enum rc rc;
 
     backend_bind_thread(r->backend);
-    rc = replica_make_ready(r);
+    rc = make_ready(r);
     if (rc == RC_OK) {
         rc = r->backend->ops->upload(r->backend, model_plane(r->model, SECTION_GRADIENT), gradient,
                                      count * sizeof(float));

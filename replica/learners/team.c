@@ -363,37 +363,25 @@ void team_sum(struct team *team, uint32_t lane, double *values, size_t count)
     if (team->lanes_count > 1) meet(team, lane, values, count);
 }
 
-static enum rc backward(struct team *team, const float *logits_gradient)
-{
-    team->gradient = logits_gradient;
-    workers_run(team->workers, lane_backward, team);
-    for (uint32_t l = 1; l < team->lanes_count; l++) { /* lanes without samples did not count */
-        team->lanes[l].model->passes = team->lanes[0].model->passes;
-    }
-    return first_error_of_work(team);
-}
-
-enum rc team_backward(struct team *team, const float *logits_gradient)
-{
-    if (team->lanes_count == 1) return model_backward(team->lanes[0].model, logits_gradient);
-    team->work = NULL;
-    return backward(team, logits_gradient);
-}
-
-enum rc team_backward_each(struct team *team, const float *logits_gradient, team_work work,
-                           void *context)
+enum rc team_backward(struct team *team, const float *logits_gradient, team_work work,
+                      void *context)
 {
     size_t count = team->lanes[0].model->schema.values[SECTION_GRADIENT];
     enum rc rc;
 
     if (team->lanes_count == 1) {
         rc = model_backward(team->lanes[0].model, logits_gradient);
-        return rc == RC_OK ? team_each(team, count, work, context) : rc;
+        return rc == RC_OK && work != NULL ? team_each(team, count, work, context) : rc;
     }
     team->work = work;
     team->work_context = context;
     team->work_count = count;
-    return backward(team, logits_gradient);
+    team->gradient = logits_gradient;
+    workers_run(team->workers, lane_backward, team);
+    for (uint32_t l = 1; l < team->lanes_count; l++) { /* lanes without samples did not count */
+        team->lanes[l].model->passes = team->lanes[0].model->passes;
+    }
+    return first_error_of_work(team);
 }
 
 /* Work of every lane on the model it has. */

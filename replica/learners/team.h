@@ -37,17 +37,16 @@ const char *team_why(const struct team *team);
 void team_set_stop(struct team *team, const atomic_bool *stop);
 /** See model_set_stream(). */
 void team_set_stream(struct team *team, uint64_t stream, uint64_t passes);
-/** See model_forward() and model_backward(). */
+/** See model_forward(). */
 MUST_USE enum rc team_forward(struct team *team, const float *input, uint32_t batch,
                               bool is_training, float *logits);
-MUST_USE enum rc team_backward(struct team *team, const float *logits_gradient);
 /** work(context, part) by every thread, each for its part of `count` values; the first error in the
  *  order of threads. */
 MUST_USE enum rc team_each(struct team *team, size_t count, team_work work, void *context);
-/** team_backward(), then the same for the gradient plane, whose parts still lie in the caches.
- *  Without the work if a thread failed. */
-MUST_USE enum rc team_backward_each(struct team *team, const float *logits_gradient, team_work work,
-                                    void *context);
+/** model_backward(), then team_each() with the gradient plane, whose parts still lie in the caches,
+ *  unless a thread failed. `work` NULL: none. */
+MUST_USE enum rc team_backward(struct team *team, const float *logits_gradient, team_work work,
+                               void *context);
 /* A thread, its device and its model. Where devices are apart (backend->is_apart), each model has
  * planes of its own, which equal steps keep equal. */
 struct team_lane {

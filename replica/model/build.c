@@ -46,8 +46,10 @@ static enum rc check_output(const struct model *model, const struct stage *stage
     return RC_LIMIT;
 }
 
-enum rc model_append(struct model *model, const struct stage *seed, uint32_t *output,
-                     struct fault *why)
+/* Append a stage like `seed` (layer, name, inputs, and what else the builder knows); on success
+ * *output is its value. */
+static enum rc append_stage(struct model *model, const struct stage *seed, uint32_t *output,
+                            struct fault *why)
 {
     struct stage *stage = &model->stages[model->stages_count];
     struct value *value = &model->values[model->values_count];
@@ -146,7 +148,7 @@ static struct stage seed_of(const struct builder *b, const struct stage_ops *ops
 
 static enum rc append(struct builder *b, const struct stage *seed)
 {
-    return model_append(b->model, seed, &b->current, b->why);
+    return append_stage(b->model, seed, &b->current, b->why);
 }
 
 static struct shape current_shape(const struct builder *b)

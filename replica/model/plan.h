@@ -143,11 +143,6 @@ MUST_USE enum rc model_build(struct model *model, struct fault *why);
 MUST_USE enum rc model_place(struct model *model, struct fault *why);
 void model_release(struct model *model);
 
-/** Append a stage like `seed` (layer, name, inputs, and what else the builder knows); on success
- *  *output is its value. */
-MUST_USE enum rc model_append(struct model *model, const struct stage *seed, uint32_t *output,
-                              struct fault *why);
-
 /** Whether stage `s` adds to the gradient of its input `i`, rather than writing it first. */
 bool model_adds(const struct model *model, uint32_t s, uint32_t i);
 

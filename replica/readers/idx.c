@@ -35,8 +35,10 @@ static bool is_labels(enum idx_file file)
     return file == IDX_TRAIN_LABELS || file == IDX_TEST_LABELS;
 }
 
-enum rc idx_find(const char *folder, enum idx_file file, char path[IDX_PATH_BYTES],
-                 struct fault *why)
+/* The path of `file` in `folder` under the first of its usual names that exists; if none does, the
+ * usual name with `.gz`. RC_LIMIT: the path is too long. */
+static enum rc idx_find(const char *folder, enum idx_file file, char path[IDX_PATH_BYTES],
+                        struct fault *why)
 {
     static const char *const separators[] = {"-", "-", ".", "."};
     static const char *const endings[] = {".gz", "", ".gz", ""};

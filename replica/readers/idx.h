@@ -22,10 +22,6 @@ struct idx_header {
 /* Which of the four files. */
 enum idx_file { IDX_TRAIN_IMAGES, IDX_TRAIN_LABELS, IDX_TEST_IMAGES, IDX_TEST_LABELS, IDX_FILES };
 
-/** The path of `file` in `folder` under the first of its usual names that exists; if none does,
- *  the usual name with `.gz`. RC_LIMIT: the path is too long. */
-MUST_USE enum rc idx_find(const char *folder, enum idx_file file, char path[IDX_PATH_BYTES],
-                          struct fault *why);
 /** Open and read the header; the bytes follow. The file is large enough to hold what the header
  *  claims. RC_NOT_FOUND, RC_FORMAT, RC_IO, RC_NOMEM. */
 MUST_USE enum rc idx_open(const char *path, enum idx_file file, struct data_stream **stream,

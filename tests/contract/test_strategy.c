@@ -231,19 +231,6 @@ static void a_name_without_end_is_refused(void **state)
     assert_int_equal(strategy_parse(&specs, &s, NULL), RC_PARSE);
 }
 
-static void help_lists_every_method(void **state)
-{
-    (void)state;
-    /* One line each, NULL past the end. */
-    size_t count = 0;
-
-    while (strategy_help(count) != NULL) {
-        assert_true(strlen(strategy_help(count)) > 10);
-        count++;
-    }
-    assert_true(count >= 11);
-}
-
 static void methods_have_the_defaults_of_their_papers(void **state)
 {
     (void)state;
@@ -379,7 +366,6 @@ int main(void)
         cmocka_unit_test(a_graph_has_no_more_neighbours_than_a_round),
         cmocka_unit_test(moments_go_where_rounds_replace_the_model),
         cmocka_unit_test(a_name_without_end_is_refused),
-        cmocka_unit_test(help_lists_every_method),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),
         cmocka_unit_test(post_local_changes_its_pace),
         cmocka_unit_test(every_method_that_can_has_a_guard),

@@ -7,12 +7,11 @@
 #include "tests/check.h"
 
 #include "tests/golden.h"
+#include "tests/signed.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "gossip/secure/attach.h"
-#include "gossip/signed/hello.h"
-#include "gossip/signed/record.h"
 #include "gossip/wire/fields.h"
 #include "gossip/wire/messages.h"
 #include "peer/link/link.h"

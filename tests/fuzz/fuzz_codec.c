@@ -1,6 +1,7 @@
 /* Any bytes into every decoder: refused, or finite values that encode to the same bytes again. */
 #include "averaging/codec/codec.h"
 #include "base/check.h"
+#include "base/floats.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* The framer, fed with any bytes in any pieces: the first byte of each piece is its length. */
+#include "tests/framer.h"
+
 #include "base/check.h"
 #include "gossip/secure/secure.h"
-#include "peer/env/framer.h"
 
 #include <string.h>
 

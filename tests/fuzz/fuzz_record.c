@@ -3,8 +3,9 @@
  * key the liar has, so that everything behind the signature is reached. Then the input as an
  * address.
  */
+#include "tests/signed.h"
+
 #include "base/check.h"
-#include "gossip/signed/record.h"
 #include "gossip/wire/address.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

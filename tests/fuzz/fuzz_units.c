@@ -18,9 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     memcpy(text, bytes, count);
     text[count] = '\0';
     if (units_parse_count(text, &value)) units_format_count(value, formatted, sizeof formatted);
-    if (units_parse_duration(text, &value)) units_format_duration(value, formatted, 8);
-    if (units_parse_rate(text, &value)) units_format_rate(value, formatted, sizeof formatted);
-    if (units_parse_bytes(text, &value)) units_format_bytes(value, formatted, sizeof formatted);
+    if (units_parse_duration(text, &value)) units_format_count(value, formatted, 8);
+    if (units_parse_rate(text, &value)) units_format_bytes(value, formatted, sizeof formatted);
     if (units_parse_share(text, &share)) CHECK(isfinite(share) && share >= 0.0);
     if (shard_spec_parse("iid", text, &spec, &why) == RC_OK) CHECK(spec.index < spec.count);
     if (shard_spec_parse(text, "0/2", &spec, &why) == RC_OK) CHECK(spec.kind <= SHARD_ALL);

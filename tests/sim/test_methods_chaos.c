@@ -7,7 +7,7 @@
  */
 #include "tests/sim/chaos.h"
 
-#include "averaging/strategy/strategy.h"
+#include "averaging/strategy/methods.h"
 #include "base/check.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -28,15 +28,12 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 static uint32_t list_methods(char names[METHODS_MAX][32])
 {
     uint32_t count = 0;
-    const char *help;
+    const struct method *method;
 
-    for (size_t i = 0; (help = strategy_help(i)) != NULL && count < METHODS_MAX; i++) {
-        size_t length = strcspn(help, " ");
-
-        assert_true(length < 32);
-        if (strncmp(help, "none ", 5) == 0 || strncmp(help, "one-shot", 8) == 0) continue;
-        memcpy(names[count], help, length);
-        names[count++][length] = '\0';
+    for (size_t i = 0; (method = method_at(i)) != NULL && count < METHODS_MAX; i++) {
+        if (!method->is_averaging || method->at_end) continue;
+        assert_true(strlen(method->name) < 32);
+        strcpy(names[count++], method->name);
     }
     return count;
 }

@@ -5,6 +5,7 @@
  */
 #include "tests/check.h"
 
+#include "averaging/strategy/methods.h"
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "testnet/cluster.h"
@@ -29,13 +30,12 @@ struct point {
 static struct point points[POINTS_MAX];
 static size_t points_count, refused_count;
 
-/* "local-sgd" of "local-sgd   train H steps ...". */
 static bool method_name(size_t index, char name[32])
 {
-    const char *help = strategy_help(index);
+    const struct method *method = method_at(index);
 
-    if (help == NULL) return false;
-    snprintf(name, 32, "%.*s", (int)strcspn(help, " "), help);
+    if (method == NULL) return false;
+    snprintf(name, 32, "%s", method->name);
     return true;
 }
 

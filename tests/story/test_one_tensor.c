@@ -26,6 +26,7 @@
 #include "averaging/rule/rule.h"
 #include "base/blob.h"
 #include "base/bytes.h"
+#include "base/floats.h"
 #include "base/mem.h"
 #include "gossip/secure/secure.h"
 #include "gossip/wire/messages.h"

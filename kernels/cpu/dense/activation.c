@@ -366,7 +366,7 @@ FOR_EACH_CPU static void keep_above(uint32_t threshold, float factor, const uint
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t kept = words[i] >= threshold ? UINT32_C(0xffffffff) : 0U;
-        y[i] = cpu_from_bits(cpu_bits(x[i] * factor) & kept);
+        y[i] = float_of_bits(float_bits(x[i] * factor) & kept);
     }
 }
 

@@ -20,7 +20,7 @@ CPU_INLINE uint32_t bf16_bits(uint32_t bits)
 FOR_EACH_CPU void bf16_from_float(const float *x, uint16_t *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        y[i] = (uint16_t)bf16_bits(cpu_bits(x[i]));
+        y[i] = (uint16_t)bf16_bits(float_bits(x[i]));
     }
 }
 
@@ -30,11 +30,11 @@ FOR_EACH_CPU static void pack_pair(const float *first, const float *second, size
 {
     if (second != NULL) {
         for (size_t i = 0; i < n; i++) {
-            to[i] = bf16_bits(cpu_bits(first[i])) | bf16_bits(cpu_bits(second[i])) << 16;
+            to[i] = bf16_bits(float_bits(first[i])) | bf16_bits(float_bits(second[i])) << 16;
         }
     } else {
         for (size_t i = 0; i < n; i++) {
-            to[i] = bf16_bits(cpu_bits(first[i]));
+            to[i] = bf16_bits(float_bits(first[i]));
         }
     }
 }

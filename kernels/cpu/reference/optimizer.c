@@ -57,7 +57,9 @@ static void newton_schulz_step(size_t rows, size_t columns, const float *x, floa
     }
 }
 
-float *reference_newton_schulz(size_t rows, size_t columns, float *workspace)
+/* Five Newton-Schulz steps on the matrix that `workspace` begins with; the result lies in the
+ * workspace, too. */
+static float *newton_schulz(size_t rows, size_t columns, float *workspace)
 {
     size_t n = rows * columns, side = rows < columns ? rows : columns;
     float *x = workspace, *y = x + n, *a = y + n, *b = a + side * side;
@@ -85,7 +87,7 @@ static void update_muon(const struct update *update, const float *gradient, floa
         moments[i] = update->beta * moments[i] + pull;
         update->workspace[i] = pull + update->beta * moments[i];
     }
-    direction = reference_newton_schulz(update->rows, n / update->rows, update->workspace);
+    direction = newton_schulz(update->rows, n / update->rows, update->workspace);
     for (size_t i = 0; i < n; i++) {
         values[i] = (values[i] - update->decay * values[i]) - update->rate * direction[i];
     }

@@ -38,9 +38,6 @@ void reference_relayout(struct image_shape from, uint32_t to_block, uint32_t ima
                         float *y);
 void reference_update(const struct update *update, const float *gradient, float *moments,
                       float *values, size_t n);
-/** Five Newton-Schulz steps on the matrix that `workspace` begins with; the result lies in the
- *  workspace, too. */
-float *reference_newton_schulz(size_t rows, size_t columns, float *workspace);
 
 /* Muon's quintic: x -> a x + b x^3 + c x^5 on singular values that sum up to 1 in squares. */
 #define NEWTON_SCHULZ_A       3.4445

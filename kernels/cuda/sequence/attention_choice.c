@@ -8,6 +8,7 @@
 #include "kernels/cuda/sequence/attention_choice.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -75,14 +76,11 @@ static void make_up(uint16_t *values, size_t n)
 
     for (size_t i = 0; i < n; i++) {
         float sum = 0.0F;
-        uint32_t bits;
         for (int k = 0; k < 4; k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             sum += (float)(state >> 40) / (float)(1 << 24) - 0.5F;
         }
-        sum *= sqrtf(3.0F);
-        memcpy(&bits, &sum, sizeof(bits));
-        values[i] = (uint16_t)(bits >> 16);
+        values[i] = (uint16_t)(float_bits(sum * sqrtf(3.0F)) >> 16);
     }
 }
 

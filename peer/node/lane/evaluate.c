@@ -10,11 +10,14 @@ static bool evaluates(const struct node *node)
            !node->goal.is_reached;
 }
 
+static uint64_t due_ns(const struct node *node)
+{
+    return node->watch.due_ns + (evaluates(node) ? rounds_busy_put_off_ns(node) : 0);
+}
+
 static bool is_report_due(struct node *node)
 {
-    uint64_t put_off_ns = evaluates(node) ? rounds_busy_put_off_ns(node) : 0;
-
-    return node_now(node) >= node->watch.due_ns + put_off_ns;
+    return node_now(node) >= due_ns(node);
 }
 
 static enum border_next prepare(struct node *node, struct border_job *job)
@@ -56,10 +59,7 @@ static void evaluated(struct node *node, struct border_job *job)
  * taken then. */
 uint64_t lane_report_next_ns(const struct node *node)
 {
-    bool may_evaluate = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
-
-    if (node->lane->is_busy) return UINT64_MAX;
-    return node->watch.due_ns + (may_evaluate ? rounds_busy_put_off_ns(node) : 0);
+    return node->lane->is_busy ? UINT64_MAX : due_ns(node);
 }
 
 const struct border_work border_evaluate = {.states = BORDER_ALIVE,

@@ -4,7 +4,7 @@
  */
 #include "peer/node/lane/internal.h"
 
-#include "averaging/codec/codec.h"
+#include "base/floats.h"
 #include "base/norm.h"
 #include "peer/times.h"
 

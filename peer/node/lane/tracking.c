@@ -26,8 +26,8 @@
  */
 #include "peer/node/lane/internal.h"
 
-#include "averaging/codec/codec.h"
 #include "averaging/core/robust.h"
+#include "base/floats.h"
 
 #include <string.h>
 

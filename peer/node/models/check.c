@@ -5,6 +5,7 @@
  */
 #include "peer/node/models/internal.h"
 
+#include "base/floats.h"
 #include "peer/download/buckets.h"
 #include "base/norm.h"
 #include "peer/times.h"
@@ -178,9 +179,7 @@ static void ask_on(struct node *node, uint64_t now_ns)
 static void read_sketch(const uint8_t *bytes, struct sketch *sketch)
 {
     for (size_t i = 0; i < SKETCH_VALUES; i++) {
-        uint32_t bits = load_le32(bytes + 4 * i);
-
-        memcpy(&sketch->values[i], &bits, sizeof bits);
+        sketch->values[i] = load_le_float(bytes + 4 * i);
     }
 }
 

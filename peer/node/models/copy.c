@@ -4,6 +4,7 @@
  */
 #include "peer/node/models/internal.h"
 
+#include "base/floats.h"
 #include "peer/download/buckets.h"
 #include "base/norm.h"
 
@@ -72,7 +73,7 @@ static float *section_now(struct node *node, enum section section, enum rc *rc)
 
     if (count == 0) return NULL;
     *rc = plane == NULL ? RC_NOMEM : lane_export(node, section, plane);
-    if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
+    if (*rc == RC_OK && !floats_are_finite(plane, count)) *rc = RC_NONFINITE;
     if (*rc == RC_OK) return plane;
     mem_free(plane);
     return NULL;

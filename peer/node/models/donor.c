@@ -13,6 +13,7 @@
 #include "averaging/codec/codec.h"
 #include "base/crash_point.h"
 
+#include "base/floats.h"
 #include "peer/download/buckets.h"
 #include "peer/times.h"
 
@@ -292,10 +293,7 @@ void models_donate_all(struct node *node)
 static void write_sketch(const struct sketch *sketch, uint8_t *bytes)
 {
     for (size_t i = 0; i < SKETCH_VALUES; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &sketch->values[i], sizeof bits);
-        store_le32(bytes + 4 * i, bits);
+        store_le_float(bytes + 4 * i, sketch->values[i]);
     }
 }
 

@@ -33,7 +33,7 @@ static void run_snapshot(struct border_job *job)
     size_t count;
 
     job->rc = lane_plane_export(node, job->to, round_encodes_live(node->round), &live, &count);
-    if (job->rc == RC_OK && count > 0) job->rc = round_encode_live(node->round, live, count);
+    if (job->rc == RC_OK && count > 0) job->rc = round_encode(node->round, live, count);
 }
 
 static void snapshot_taken(struct node *node, struct border_job *job)

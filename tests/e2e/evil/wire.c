@@ -1,5 +1,6 @@
 /* How evil talks: plain sockets, our own sealing. */
 #include "tests/e2e/evil/evil.h"
+#include "tests/signed.h"
 
 #include "peer/env/env.h"
 

@@ -117,24 +117,6 @@ static void rates_become_bits_a_second(void **state)
     refuse_all(units_parse_rate, bad, COUNT(bad));
 }
 
-/* Sizes are bytes in steps of 1024. */
-static void sizes_become_bytes(void **state)
-{
-    static const struct example good[] = {{"64MiB", UINT64_C(64) << 20},
-                                          {"2GiB", UINT64_C(2) << 30},
-                                          {"512KiB", 512 << 10},
-                                          {"1TiB", UINT64_C(1) << 40},
-                                          {"1.5KiB", 1536},
-                                          {"100", 100},
-                                          {"100B", 100}};
-    static const char *const bad[] = {"",     "MiB", "-1",   "1 MiB",       "1MB",
-                                      "1mib", "0.5", "0.5B", "16777216TiB", "1MiBs"};
-
-    (void)state;
-    check_all(units_parse_bytes, good, COUNT(good));
-    refuse_all(units_parse_bytes, bad, COUNT(bad));
-}
-
 /* Shares are decimal numbers, with an exponent or a per cent sign, and finite. */
 static void shares_are_finite_numbers(void **state)
 {
@@ -189,18 +171,6 @@ static void quantities_read_well(void **state)
     assert_string_equal(units_format_bytes(1677722, text, sizeof text), "1.6 MiB");
     assert_string_equal(units_format_bytes((1 << 20) - 1, text, sizeof text), "1.0 MiB");
     assert_string_equal(units_format_bytes(UINT64_MAX, text, sizeof text), "16.0 EiB");
-    assert_string_equal(units_format_duration(999, text, sizeof text), "999 ns");
-    assert_string_equal(units_format_duration(1500, text, sizeof text), "1.5 us");
-    assert_string_equal(units_format_duration(250000000, text, sizeof text), "250.0 ms");
-    assert_string_equal(units_format_duration(999999999, text, sizeof text), "1.0 s");
-    assert_string_equal(units_format_duration(UINT64_C(2300000000), text, sizeof text), "2.3 s");
-    assert_string_equal(units_format_duration(UINT64_C(300000000000), text, sizeof text),
-                        "5.0 min");
-    assert_string_equal(units_format_duration(UINT64_C(9000000000000), text, sizeof text), "2.5 h");
-    assert_string_equal(units_format_rate(999, text, sizeof text), "999 bit");
-    assert_string_equal(units_format_rate(64000, text, sizeof text), "64.0 kbit");
-    assert_string_equal(units_format_rate(12000000, text, sizeof text), "12.0 mbit");
-    assert_string_equal(units_format_rate(2500000000, text, sizeof text), "2.5 gbit");
     assert_string_equal(units_format_count(0, text, sizeof text), "0");
     assert_string_equal(units_format_count(999, text, sizeof text), "999");
     assert_string_equal(units_format_count(1000, text, sizeof text), "1,000");
@@ -216,7 +186,6 @@ int main(void)
         cmocka_unit_test(counts_are_digits),
         cmocka_unit_test(durations_become_nanoseconds),
         cmocka_unit_test(rates_become_bits_a_second),
-        cmocka_unit_test(sizes_become_bytes),
         cmocka_unit_test(shares_are_finite_numbers),
         cmocka_unit_test(quantities_read_well),
     };

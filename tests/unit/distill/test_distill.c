@@ -143,6 +143,31 @@ static void labels_alone_get_a_rate_of_their_own(void **state)
     distill_result_deinit(&result);
 }
 
+static void a_batch_is_no_more_than_the_samples(void **state)
+{
+    /* Proves: where there are fewer samples than a batch is to have, each step takes all of them
+     * once: as many steps as epochs, to the same student as with a batch of just that size. */
+    struct world *world = *state;
+    const char *teacher = trained_file(world, "teacher", 1);
+    const uint32_t batches[2] = {300, UINT32_MAX};
+    double loss = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct distill_options options = options_of(&teacher, 1);
+        struct distill_result result;
+        struct fault why = {""};
+
+        options.batch = batches[i];
+        options.samples_max = 300;
+        options.epochs = 20;
+        if (distill_run(world->backend, &options, &result, &why) != RC_OK) fail_msg("%s", why.text);
+        assert_int_equal(result.steps, 20);
+        assert_true(i == 0 || fabs(result.student.loss - loss) <= 0);
+        loss = result.student.loss;
+        distill_result_deinit(&result);
+    }
+}
+
 static void a_student_that_says_the_same_of_all_is_refused(void **state)
 {
     /* Proves: one that a large rate left without a living unit, with a finite loss, is not saved.
@@ -372,6 +397,7 @@ int main(void)
         cmocka_unit_test(a_student_equal_to_its_teacher_has_nothing_to_learn),
         cmocka_unit_test(a_student_learns_from_teachers_without_labels),
         cmocka_unit_test(labels_alone_get_a_rate_of_their_own),
+        cmocka_unit_test(a_batch_is_no_more_than_the_samples),
         cmocka_unit_test(a_student_that_says_the_same_of_all_is_refused),
         cmocka_unit_test(equal_seeds_give_equal_students),
         cmocka_unit_test(wrong_students_and_rates_are_one_clear_line),

@@ -1,12 +1,12 @@
 /* framer: any cutting of a stream gives the same frames, and memory stays within its bounds. */
 #include "tests/check.h"
+#include "tests/framer.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "gossip/secure/secure.h"
-#include "peer/env/framer.h"
 
 enum { STREAM_BYTES_MAX = 1 << 20, FRAME_MAX = 200000 };
 

@@ -1,9 +1,9 @@
 /* The handshake payload: what it carries, whom it binds, what is refused. */
 #include "tests/check.h"
+#include "tests/signed.h"
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "gossip/signed/hello.h"
 
 struct scene {
     struct identity identity;

@@ -3,6 +3,7 @@
  * book of invented members is kept small.
  */
 #include "tests/unit/gossip/membership_scene.h"
+#include "tests/signed.h"
 
 static void accuse_as(const struct scene *scene, const struct other *accuser,
                       const struct other *subject, uint64_t incarnation,

@@ -1,8 +1,8 @@
 /* Signed member records and the form of addresses. */
 #include "tests/check.h"
+#include "tests/signed.h"
 
 #include "base/check.h"
-#include "gossip/signed/record.h"
 #include "gossip/wire/address.h"
 
 struct scene {

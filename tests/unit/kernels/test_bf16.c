@@ -12,7 +12,7 @@
 
 static float widened(uint16_t half)
 {
-    return cpu_from_bits((uint32_t)half << 16);
+    return float_of_bits((uint32_t)half << 16);
 }
 
 static uint16_t rounded(float x)
@@ -27,15 +27,15 @@ static void rounding_is_to_the_nearest_and_to_even_between(void **state)
 {
     (void)state;
     assert_int_equal(rounded(1.0F), 0x3f80);
-    assert_int_equal(rounded(cpu_from_bits(0x3f808000)), 0x3f80); /* a tie, to even: down */
-    assert_int_equal(rounded(cpu_from_bits(0x3f818000)), 0x3f82); /* a tie, to even: up */
-    assert_int_equal(rounded(cpu_from_bits(0x3f808001)), 0x3f81);
-    assert_int_equal(rounded(cpu_from_bits(0x7f7fffff)), 0x7f80); /* too large: infinity */
+    assert_int_equal(rounded(float_of_bits(0x3f808000)), 0x3f80); /* a tie, to even: down */
+    assert_int_equal(rounded(float_of_bits(0x3f818000)), 0x3f82); /* a tie, to even: up */
+    assert_int_equal(rounded(float_of_bits(0x3f808001)), 0x3f81);
+    assert_int_equal(rounded(float_of_bits(0x7f7fffff)), 0x7f80); /* too large: infinity */
     assert_int_equal(rounded(-INFINITY), 0xff80);
     assert_int_equal(rounded(-0.0F), 0x8000);
     assert_true(isnan(widened(rounded(NAN))));
-    assert_true(isnan(widened(rounded(cpu_from_bits(0x7f800001))))); /* not cut to infinity */
-    assert_true(isnan(widened(rounded(cpu_from_bits(0xffffffff)))));
+    assert_true(isnan(widened(rounded(float_of_bits(0x7f800001))))); /* not cut to infinity */
+    assert_true(isnan(widened(rounded(float_of_bits(0xffffffff)))));
     FOR_EACH_SEED (seed, 20) {
         struct rng rng;
         float x[67];

@@ -50,7 +50,7 @@ static void a_live_plane_is_encoded_as_its_copy_would_be(void **state)
                 if (i >= counts[turn]) buffer[i] = expected[i];
             }
             live[counts[turn] / 3] = turn == 0 ? INFINITY : expected[counts[turn] / 3];
-            assert_int_equal(round_encode_live(stage.round, live, counts[turn]),
+            assert_int_equal(round_encode(stage.round, live, counts[turn]),
                              turn == 0 ? RC_NONFINITE : RC_OK);
             if (turn == 0) say(&stage, over(OVER_ABORTED, false));
             round_on_snapshot(stage.round, turn == 0 ? RC_NONFINITE : RC_OK);

@@ -98,7 +98,7 @@ static double train(struct crew crew, const float *input, uint32_t batch)
     }
     assert_int_equal(team_forward(crew.team, input, batch, true, logits), RC_OK);
     loss = loss_cross_entropy(logits, wanted, rows, CLASSES, gradient, &correct);
-    assert_int_equal(team_backward(crew.team, gradient), RC_OK);
+    assert_int_equal(team_backward(crew.team, gradient, NULL, NULL), RC_OK);
     return loss;
 }
 
@@ -229,7 +229,7 @@ static void a_lane_that_fails_keeps_nobody_waiting(void **state)
         assert_int_equal(team_forward(team, input, 6, true, logits), RC_NONFINITE);
         input[wrong * 4 + 1] = 8.0F;
         assert_int_equal(team_forward(team, input, 6, true, logits), RC_OK);
-        assert_int_equal(team_backward(team, logits), RC_OK);
+        assert_int_equal(team_backward(team, logits, NULL, NULL), RC_OK);
     }
     team_destroy(team);
     backend_destroy(backend);
@@ -305,13 +305,13 @@ static void work_on_flat_vectors_is_shared_out(void **state)
         }
         assert_int_equal(team_forward(crew.team, input, 2, true, logits), RC_OK);
         memset(logits, 0, sizeof(logits));
-        assert_int_equal(team_backward_each(crew.team, logits, visit, &flat), RC_OK);
+        assert_int_equal(team_backward(crew.team, logits, visit, &flat), RC_OK);
         assert_true(flat.sums[threads - 1] == (double)gradient);
         flat.rc[threads - 1] = RC_DEVICE;
         assert_int_equal(team_each(crew.team, FLAT, visit, &flat), RC_DEVICE);
         flat.rc[0] = RC_NONFINITE;
         assert_int_equal(team_forward(crew.team, input, 2, true, logits), RC_OK);
-        assert_int_equal(team_backward_each(crew.team, logits, visit, &flat), RC_NONFINITE);
+        assert_int_equal(team_backward(crew.team, logits, visit, &flat), RC_NONFINITE);
         crew_end(crew);
     }
 }
