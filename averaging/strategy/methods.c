@@ -227,7 +227,7 @@ static const struct method methods[] = {
                   STEPS_H,
                   {.key = "alpha", .kind = SETTING_ALPHA, .min = 1e-6, .max = 1},
                   {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}}},
-    /* Dpsgd without the bias of unlike data, for two more planes of memory: H=N (1). Tang et
+    /* Dpsgd without the bias of non-IID data, for two more models of memory: H=N (1). Tang et
      * al. 2018, arXiv:1803.07068. */
     {.name = "d2",
      .is_averaging = true,
