@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/secure/agreed.h"
 #include "replica/learners/quadratic.h"
 #include "testnet/hetero_spec.h"
 
@@ -72,15 +73,15 @@ void cluster_ids(uint32_t peers, uint64_t seed, struct peer_id *ids, struct swar
     }
 }
 
-/* For a few signatures of each peer. */
-static struct verified *create_verified(uint32_t peers)
+/* For a few signatures and handshakes of each peer. */
+static uint32_t slots_for(uint32_t peers)
 {
     uint32_t slots = 256;
 
     while (slots < 64 * peers) {
         slots *= 2;
     }
-    return verified_create(slots);
+    return slots;
 }
 
 struct cluster *cluster_create(const struct cluster_options *options)
@@ -111,7 +112,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     if (cluster->options.step_cost_ns == 0) cluster->options.step_cost_ns = 10 * NS_PER_MS;
     if (cluster->options.report_every_ns == 0) cluster->options.report_every_ns = 5 * NS_PER_S;
     cluster->world = sim_world_create(&sim);
-    cluster->verified = create_verified(options->peers);
+    cluster->verified = verified_create(slots_for(options->peers));
     cluster->peers = mem_array(options->peers, sizeof *cluster->peers);
     CHECK(cluster->world != NULL && cluster->peers != NULL && cluster->verified != NULL);
     if (options->strategy != NULL) {
@@ -120,6 +121,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
         CHECK(strategy_parse(&specs, &cluster->strategy, &why) == RC_OK);
     }
     swarm_secret_derive("cluster", NULL, &cluster->swarm);
+    cluster->swarm.agreed = agreed_create(slots_for(options->peers));
     CHECK(sim_host_create(cluster->world, &unused) != NULL); /* "sim:0" is no address: no port 0 */
     for (uint32_t i = 0; i < options->peers; i++) {
         struct cluster_peer *peer = &cluster->peers[i];
@@ -156,6 +158,7 @@ void cluster_destroy(struct cluster *cluster)
     }
     sim_world_destroy(cluster->world);
     verified_destroy(cluster->verified);
+    agreed_destroy(cluster->swarm.agreed);
     mem_free(cluster->peers);
     mem_free(cluster);
 }

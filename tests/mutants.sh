@@ -136,7 +136,7 @@ peer/node/models/choice.c @ unit_peer_node_model @ many identities of one host o
 peer/node/models/choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
 peer/node/models/choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ CHOICE_OUTVOTE_NS;/return true;/
 peer/node/models/choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
-peer/node/models/choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
+peer/node/models/choice.c @ sim_restart @ an untrained model is mixed in @ s/is_behind\(node\) \&\& !has_mixed/is_behind(node) \&\& has_mixed/
 peer/node/models/check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
 peer/node/models/choice.c @ unit_peer_node_model @ who was heard first decides where others are as far as we @ s/ && step < node->models->wanted.step_least;/ \&\& step == UINT64_MAX;/
 peer/node/models/choice.c @ unit_peer_node_model @ ...or hold the same model @ s/count_holders\(node, node->models->wanted.lineage\)\.all <= ours;/false;/

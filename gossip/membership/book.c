@@ -45,11 +45,11 @@ void book_deinit(struct membership *m)
     struct book *book = &m->book;
 
     for (uint32_t i = 0; i < book->count; i++) {
-        member_free(m, book->members[i]);
+        member_free(m, book->entries[i].member);
     }
-    mem_free(book->members);
+    mem_free(book->entries);
     shelf_destroy(book->own_shelf);
-    book->members = NULL;
+    book->entries = NULL;
     book->own_shelf = NULL;
     book->count = 0;
 }
@@ -61,8 +61,8 @@ const struct record_brief *member_brief(const struct member *member)
     return member->record == NULL ? &nothing : &member->record->brief;
 }
 
-/* The first bytes of an id as a number: ids are hashes, so it says about where in the book one is.
- */
+/* The first bytes of an id as a number, which is in the order of ids. Ids are hashes, so it says
+ * about where in the book one is. */
 static uint32_t id_number(struct peer_id id)
 {
     return (uint32_t)id.bytes[0] << 24 | (uint32_t)id.bytes[1] << 16 | (uint32_t)id.bytes[2] << 8 |
@@ -73,13 +73,15 @@ static uint32_t id_number(struct peer_id id)
  * spread evenly, twice as far away each time; ids that somebody chose cost a few steps more. */
 static uint32_t book_place(const struct book *book, struct peer_id id, bool *is_there)
 {
-    uint32_t low = 0, high = book->count, reach = 4;
-    uint32_t middle = (uint32_t)((uint64_t)id_number(id) * book->count >> 32);
+    uint32_t key = id_number(id), low = 0, high = book->count, reach = 4;
+    uint32_t middle = (uint32_t)((uint64_t)key * book->count >> 32);
 
     *is_there = false;
     while (low < high) {
-        int order = peer_id_compare(book->members[middle]->id, id);
+        const struct entry *entry = &book->entries[middle];
+        int order = entry->key < key ? -1 : entry->key > key;
 
+        if (order == 0) order = peer_id_compare(entry->member->id, id);
         if (order == 0) {
             *is_there = true;
             return middle;
@@ -101,7 +103,16 @@ struct member *book_find(const struct book *book, struct peer_id id)
     bool is_there;
     uint32_t place = book_place(book, id, &is_there);
 
-    return is_there ? book->members[place] : NULL;
+    return is_there ? book->entries[place].member : NULL;
+}
+
+void book_set_dial(struct book *book, const struct member *member, bool has_dial)
+{
+    bool is_there;
+    uint32_t place = book_place(book, member->id, &is_there);
+
+    CHECK(is_there);
+    book->entries[place].has_dial = has_dial;
 }
 
 /* What a full book can do without, worst first; 0: nothing. */
@@ -120,7 +131,7 @@ static bool book_make_room(struct membership *m, bool is_for_a_link)
     uint32_t most = 0;
 
     for (uint32_t i = 0; i < m->book.count; i++) {
-        struct member *member = m->book.members[i];
+        struct member *member = m->book.entries[i].member;
         uint32_t worth = worthlessness(member, is_for_a_link);
 
         if (worth == 0 || worth < most) continue;
@@ -144,13 +155,13 @@ bool book_is_full_for(const struct membership *m, struct peer_id from)
 static bool book_grow(struct book *book)
 {
     uint32_t capacity = book->capacity == 0 ? CAPACITY_FIRST : book->capacity * 2;
-    struct member **members;
+    struct entry *entries;
 
     if (book->count < book->capacity) return true;
     if (capacity > book->max) capacity = book->max;
-    members = mem_resize(book->members, capacity * sizeof(book->members[0]));
-    if (members == NULL) return false;
-    book->members = members;
+    entries = mem_resize(book->entries, capacity * sizeof(book->entries[0]));
+    if (entries == NULL) return false;
+    book->entries = entries;
     book->capacity = capacity;
     return true;
 }
@@ -170,9 +181,9 @@ struct member *book_add(struct membership *m, struct peer_id id, const struct pe
     if (member == NULL) return NULL;
     place = book_place(book, id, &is_there);
     CHECK(!is_there);
-    memmove(book->members + place + 1, book->members + place,
-            (book->count - place) * sizeof(book->members[0]));
-    book->members[place] = member;
+    memmove(book->entries + place + 1, book->entries + place,
+            (book->count - place) * sizeof(book->entries[0]));
+    book->entries[place] = (struct entry){.member = member, .key = id_number(id)};
     book->count++;
     member->id = id;
     member->state = MEMBER_KNOWN;
@@ -259,14 +270,15 @@ void book_remove(struct membership *m, struct member *member)
     bool is_there;
     uint32_t place = book_place(book, member->id, &is_there);
 
-    CHECK(is_there && book->members[place] == member && member->contact == NULL);
+    CHECK(is_there && book->entries[place].member == member && member->contact == NULL);
+    if (member->is_kept) kept_forget(m, member);
     membership_become(m, member, MEMBER_LEFT, member->since_ns);
     pending_remove(m, member);
     hearsay_end(book, member); /* forgotten, not found: says nothing of who is there */
     hosts_count(book, member, false);
     book->count--;
-    memmove(book->members + place, book->members + place + 1,
-            (book->count - place) * sizeof(book->members[0]));
+    memmove(book->entries + place, book->entries + place + 1,
+            (book->count - place) * sizeof(book->entries[0]));
     member_free(m, member);
 }
 
@@ -308,9 +320,9 @@ void pending_settle(struct membership *m, struct member *member)
     if (!has_news(member)) pending_drop(m, member);
 }
 
-static uint32_t transmits(const struct membership *m)
+static uint8_t transmits(const struct membership *m)
 {
-    uint32_t count = (uint32_t)ceil(4.0 * log10((double)m->book.counted + 2.0));
+    uint8_t count = (uint8_t)ceil(4.0 * log10((double)m->book.counted + 2.0));
 
     return count > TRANSMITS_MIN ? count : TRANSMITS_MIN;
 }

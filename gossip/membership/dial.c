@@ -19,7 +19,11 @@
 
 #include <stdio.h>
 
-enum { BOOTSTRAP_TRIES = 20 }; /* quick ones, for an address that never answered */
+enum {
+    BOOTSTRAP_TRIES = 20, /* quick ones, for an address that never answered */
+    BACKOFF_FIRST_S = BACKOFF_FIRST_NS / NS_PER_S,
+    BACKOFF_MAX_S = BACKOFF_MAX_NS / NS_PER_S
+};
 
 uint64_t membership_jitter(struct membership *m, uint64_t base_ns)
 {
@@ -73,35 +77,44 @@ uint64_t dialler_turn_ns(const struct membership *m, const struct member *member
     return is_first || m->nat == NAT_OUTBOUND ? 0 : DIAL_TURN_NS;
 }
 
+static uint64_t backoff_ns(const struct member *member, uint64_t cap_ns)
+{
+    return member->backoff_s * NS_PER_S < cap_ns ? member->backoff_s * NS_PER_S : cap_ns;
+}
+
+void dialler_at(struct membership *m, struct member *member, uint64_t at_ns)
+{
+    bool has_dial = at_ns != UINT64_MAX;
+
+    if ((member->dial_ns != UINT64_MAX) != has_dial) book_set_dial(&m->book, member, has_dial);
+    member->dial_ns = at_ns;
+    dialler_wake(m, at_ns);
+}
+
 void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
 {
     uint64_t spread = rng_below(&m->rng, DIAL_SPREAD_NS);
 
     member->failures = 0;
-    member->backoff_ns =
-        member_brief(member)->nat == NAT_OUTBOUND ? BACKOFF_MAX_NS : BACKOFF_FIRST_NS;
+    member->backoff_s = member_brief(member)->nat == NAT_OUTBOUND ? BACKOFF_MAX_S : BACKOFF_FIRST_S;
     if (m->view.is_partial && member->state == MEMBER_KNOWN) return; /* the view picks */
-    member->dial_ns = now_ns + spread + dialler_turn_ns(m, member);
-    dialler_wake(m, member->dial_ns);
+    dialler_at(m, member, now_ns + spread + dialler_turn_ns(m, member));
 }
 
 void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    uint64_t wait =
-        member->backoff_ns < BACKOFF_VOUCHED_NS ? member->backoff_ns : BACKOFF_VOUCHED_NS;
+    uint64_t wait = backoff_ns(member, BACKOFF_VOUCHED_NS);
 
     if (m->view.is_partial) return;
-    member->dial_ns =
-        now_ns + membership_jitter(m, wait > BACKOFF_FIRST_NS ? wait : BACKOFF_FIRST_NS);
-    dialler_wake(m, member->dial_ns);
+    dialler_at(m, member,
+               now_ns + membership_jitter(m, wait > BACKOFF_FIRST_NS ? wait : BACKOFF_FIRST_NS));
 }
 
 void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns)
 {
     member->is_chosen = true;
     member->address_next = 0;
-    member->dial_ns = now_ns;
-    dialler_wake(m, now_ns);
+    dialler_at(m, member, now_ns);
 }
 
 void dialler_on_alone(struct membership *m, uint64_t now_ns)
@@ -127,7 +140,7 @@ void dialler_heal(struct membership *m, uint64_t now_ns)
     uint64_t candidates = 0;
 
     for (uint32_t i = 0; i < m->book.count; i++) {
-        struct member *member = m->book.members[i];
+        struct member *member = m->book.entries[i].member;
 
         if (member->state != MEMBER_DEAD || member->contact != NULL || member->dial_ns <= now_ns) {
             continue;
@@ -137,10 +150,7 @@ void dialler_heal(struct membership *m, uint64_t now_ns)
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) chosen = member;
     }
-    if (chosen != NULL) {
-        chosen->dial_ns = now_ns;
-        dialler_wake(m, now_ns);
-    }
+    if (chosen != NULL) dialler_at(m, chosen, now_ns);
     m->heal_ns = now_ns + membership_jitter(m, is_alone(m) ? BACKOFF_ALONE_MAX_NS : BACKOFF_MAX_NS);
 }
 
@@ -210,26 +220,23 @@ static void member_dial_failed(struct membership *m, struct member *member, uint
 
     if (member->contact != NULL) return;
     if (next_address(member)) {
-        member->dial_ns = now_ns;
-        dialler_wake(m, now_ns);
+        dialler_at(m, member, now_ns);
         return;
     }
-    member->failures++;
+    if (member->failures < UINT16_MAX) member->failures++;
     member->is_chosen = false;
     book_tried_in_vain(&m->book, member);
     if (m->view.is_partial && member->state == MEMBER_KNOWN) {
-        member->dial_ns = UINT64_MAX;
+        dialler_at(m, member, UINT64_MAX);
         if (member->failures >= KNOWN_FAILURES_MAX) give_up(m, member, now_ns);
         return;
     }
-    if (member->state == MEMBER_DEAD && member->backoff_ns >= BACKOFF_MAX_NS) {
-        member->dial_ns = UINT64_MAX; /* healing only, from here on */
+    if (member->state == MEMBER_DEAD && member->backoff_s >= BACKOFF_MAX_S) {
+        dialler_at(m, member, UINT64_MAX); /* healing only, from here on */
         return;
     }
-    member->dial_ns =
-        now_ns + membership_jitter(m, member->backoff_ns < cap ? member->backoff_ns : cap);
-    if (member->backoff_ns < BACKOFF_MAX_NS) member->backoff_ns *= 2;
-    dialler_wake(m, member->dial_ns);
+    dialler_at(m, member, now_ns + membership_jitter(m, backoff_ns(member, cap)));
+    if (member->backoff_s < BACKOFF_MAX_S) member->backoff_s = (uint8_t)(member->backoff_s * 2);
     if (member->state == MEMBER_SUSPECT) membership_wake(m, now_ns + 1); /* it may be over now */
     if (member->state == MEMBER_KNOWN && member->failures >= KNOWN_FAILURES_MAX) {
         give_up(m, member, now_ns);
@@ -269,7 +276,7 @@ void membership_on_dial_put_off(struct membership *m, const char *address, uint6
     struct member *member = dial != NULL ? dial_end(m, dial) : NULL;
     uint64_t at_ns = now_ns + membership_jitter(m, DIAL_PUT_OFF_NS);
 
-    if (member != NULL) member->dial_ns = at_ns;
+    if (member != NULL) dialler_at(m, member, at_ns);
     if (entry != NULL) entry->dial_ns = at_ns;
     dialler_wake(m, at_ns);
 }
@@ -293,8 +300,7 @@ void dialler_on_reached(struct membership *m, const char *address, struct peer_i
     }
     if (member != NULL && member->contact != NULL) member->is_chosen = false;
     if (member != NULL && peer_id_is_equal(member->id, id) && member->contact == NULL) {
-        member->dial_ns = now_ns + membership_jitter(m, BACKOFF_FIRST_NS);
-        dialler_wake(m, member->dial_ns);
+        dialler_at(m, member, now_ns + membership_jitter(m, BACKOFF_FIRST_NS));
     }
     if (entry == NULL) return;
     entry->is_self = peer_id_is_equal(id, m->self_id);
@@ -311,18 +317,6 @@ void membership_on_link_duplicate(struct membership *m, const char *address, str
     dialler_on_reached(m, address, id, now_ns);
 }
 
-void dialler_expire(struct membership *m, uint64_t now_ns)
-{
-    for (uint32_t i = 0; i < DIALS_MAX; i++) {
-        struct dial *dial = &m->dialler.dials[i];
-        char address[ADDRESS_BYTES_MAX];
-
-        if (dial->address[0] == '\0' || now_ns < dial->until_ns) continue;
-        copy_address(address, dial->address);
-        membership_on_dial_failed(m, address, now_ns);
-    }
-}
-
 /* When a dial in the air expires, if that is before `at_ns`. */
 static uint64_t earliest_end(const struct dialler *d, uint64_t at_ns)
 {
@@ -332,6 +326,20 @@ static uint64_t earliest_end(const struct dialler *d, uint64_t at_ns)
         }
     }
     return at_ns;
+}
+
+void dialler_expire(struct membership *m, uint64_t now_ns)
+{
+    if (now_ns < m->dialler.ends_ns) return;
+    for (uint32_t i = 0; i < DIALS_MAX; i++) {
+        struct dial *dial = &m->dialler.dials[i];
+        char address[ADDRESS_BYTES_MAX];
+
+        if (dial->address[0] == '\0' || now_ns < dial->until_ns) continue;
+        copy_address(address, dial->address);
+        membership_on_dial_failed(m, address, now_ns);
+    }
+    m->dialler.ends_ns = earliest_end(&m->dialler, UINT64_MAX);
 }
 
 /* A free slot, or NULL and when to look again. */
@@ -387,9 +395,7 @@ bool dialler_may_dial(struct membership *m, struct member *member, uint64_t now_
 
 static bool wants_dial(const struct membership *m, const struct member *member)
 {
-    if (member->contact != NULL || member->is_dialling || member->dial_ns == UINT64_MAX) {
-        return false;
-    }
+    if (member->contact != NULL || member->is_dialling) return false;
     if (member->state == MEMBER_KNOWN) return !m->view.is_partial || member->is_chosen;
     return member->state == MEMBER_SUSPECT || member->state == MEMBER_DEAD;
 }
@@ -417,9 +423,11 @@ static void dial_choose(struct membership *m, uint64_t now_ns, struct bootstrap 
         *at_ns = candidate->dial_ns;
     }
     for (uint32_t i = 0; i < m->book.count; i++) {
-        struct member *candidate = m->book.members[i];
-        uint64_t due_ns = candidate->dial_ns, budgeted_ns;
+        struct member *candidate = m->book.entries[i].member;
+        uint64_t due_ns, budgeted_ns;
 
+        if (!m->book.entries[i].has_dial) continue;
+        due_ns = candidate->dial_ns;
         if (due_ns >= *at_ns || !wants_dial(m, candidate)) continue;
         if (current_address(candidate) == NULL) continue;
         budgeted_ns = budget_ns(m, candidate, now_ns);
@@ -435,9 +443,9 @@ static void dial_choose(struct membership *m, uint64_t now_ns, struct bootstrap 
 /* Is somebody linked there? */
 static bool is_taken(const struct membership *m, const char *address)
 {
-    const struct member *other;
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        const struct member *other = m->linked[i].member;
 
-    TAILQ_FOREACH (other, &m->linked, in_linked) {
         if (other->reached != NULL && strcmp(other->reached, address) == 0) return true;
     }
     return false;
@@ -487,6 +495,7 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
     } while (is_passed_over(m, member, now_ns));
     CHECK((entry != NULL) != (member != NULL));
     *dial = (struct dial){.has_id = member != NULL, .until_ns = now_ns + DIAL_LASTS_MAX_NS};
+    if (dial->until_ns < d->ends_ns) d->ends_ns = dial->until_ns;
     if (member != NULL) {
         dial->id = member->id;
         member->is_dialling = true;

@@ -28,20 +28,21 @@ void inquiry_begin(struct membership *m, struct member *member, uint64_t now_ns,
                                 .target = member->id,
                                 .asked = count,
                                 .until_ns = now_ns + m->period_ns};
+    m->inquiries_count++;
     message.as.ping_req.seq = inquiry->seq;
     message.as.ping_req.target = member->id;
     for (uint32_t i = 0; i < count; i++) {
         inquiry->proxies[i] = chosen[i]->id;
         outbox_add(out, chosen[i]->id, &message);
     }
-    if (member->state == MEMBER_SUSPECT) member->asked += count;
+    if (member->state == MEMBER_SUSPECT) member->asked = (uint16_t)(member->asked + count);
     membership_wake(m, inquiry->until_ns);
 }
 
 void inquiry_on_answer(struct membership *m, struct peer_id from, uint64_t seq, bool is_ack,
                        uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < INQUIRIES_MAX; i++) {
+    for (uint32_t i = 0; i < INQUIRIES_MAX && m->inquiries_count > 0; i++) {
         struct inquiry *inquiry = &m->inquiries[i];
         struct member *target;
 
@@ -108,6 +109,7 @@ enum rc inquiry_on_request(struct membership *m, struct member *asker,
                             .target = target->id,
                             .seq = request->seq,
                             .ping_seq = probe_ping(m, target, now_ns, out)};
+    m->relays_count++;
     membership_wake(m, relay->until_ns);
     return RC_OK;
 }
@@ -115,31 +117,34 @@ enum rc inquiry_on_request(struct membership *m, struct member *asker,
 void inquiry_on_ack(struct membership *m, const struct member *target, uint64_t seq,
                     struct outbox *out)
 {
-    for (uint32_t i = 0; i < RELAYS_MAX; i++) {
+    for (uint32_t i = 0; i < RELAYS_MAX && m->relays_count > 0; i++) {
         struct relay *relay = &m->relays[i];
 
         if (relay->until_ns == 0 || seq < relay->ping_seq) continue;
         if (!peer_id_is_equal(relay->target, target->id)) continue;
         answer(relay->asker, relay->seq, true, out);
         relay->until_ns = 0;
+        m->relays_count--;
     }
 }
 
 void inquiry_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
 {
-    for (uint32_t i = 0; i < RELAYS_MAX; i++) {
+    for (uint32_t i = 0; i < RELAYS_MAX && m->relays_count > 0; i++) {
         struct relay *relay = &m->relays[i];
 
         if (relay->until_ns == 0 || now_ns < relay->until_ns) continue;
         answer(relay->asker, relay->seq, false, out);
         relay->until_ns = 0;
+        m->relays_count--;
     }
-    for (uint32_t i = 0; i < INQUIRIES_MAX; i++) {
+    for (uint32_t i = 0; i < INQUIRIES_MAX && m->inquiries_count > 0; i++) {
         struct inquiry *inquiry = &m->inquiries[i];
 
         if (inquiry->seq == 0 || now_ns < inquiry->until_ns) continue;
         if (!inquiry->is_acked && inquiry->answered == 0) health_worse(m, now_ns);
         inquiry->seq = 0;
+        m->inquiries_count--;
     }
 }
 
@@ -147,12 +152,12 @@ uint64_t inquiry_next(const struct membership *m)
 {
     uint64_t next_ns = UINT64_MAX;
 
-    for (uint32_t i = 0; i < RELAYS_MAX; i++) {
+    for (uint32_t i = 0; i < RELAYS_MAX && m->relays_count > 0; i++) {
         if (m->relays[i].until_ns != 0 && m->relays[i].until_ns < next_ns) {
             next_ns = m->relays[i].until_ns;
         }
     }
-    for (uint32_t i = 0; i < INQUIRIES_MAX; i++) {
+    for (uint32_t i = 0; i < INQUIRIES_MAX && m->inquiries_count > 0; i++) {
         if (m->inquiries[i].seq != 0 && m->inquiries[i].until_ns < next_ns) {
             next_ns = m->inquiries[i].until_ns;
         }

@@ -46,8 +46,10 @@ struct contact {
     bool wants_hangup;
     bool is_parting;    /* pruned: its end is nobody's death */
     bool is_slow;       /* see membership_set_slow() */
+    uint32_t place;     /* in the list of links */
     uint64_t up_ns;     /* since when */
     uint64_t part_ns;   /* hang up then; UINT64_MAX: never */
+    uint64_t told_ns;   /* when it was last told that it is accused */
     uint64_t silent_ns; /* silence counts from here: last heard, moved on when we ourselves slept */
     uint64_t ping_ns;   /* next */
     uint64_t ping_seq;  /* of the last PING of this link, from 1 */
@@ -79,12 +81,11 @@ struct words {
 struct member {
     struct peer_id id;
     enum member_state state : 8;
-    uint8_t source;                /* is_hearsay: who told of it */
-    uint8_t vain;                  /* hearsay: dials in vain, whatever it says since; to VAIN_MAX */
-    uint8_t address_next;          /* index of the next to dial: 0 `reached`, then the record's */
-    struct contact *contact;       /* NULL: no link */
-    TAILQ_ENTRY(member) in_linked; /* while it has a contact */
-    uint64_t since_ns;             /* of the state */
+    uint8_t source;          /* is_hearsay: who told of it */
+    uint8_t vain;            /* hearsay: dials in vain, whatever it says since; to VAIN_MAX */
+    uint8_t address_next;    /* index of the next to dial: 0 `reached`, then the record's */
+    struct contact *contact; /* NULL: no link */
+    uint64_t since_ns;       /* of the state */
 
     /* What travels: the newest record, as its subject signed it. */
     struct signed_record *record; /* NULL: known by its link only, so far; see member_brief() */
@@ -94,8 +95,7 @@ struct member {
     char *reached;     /* the address it was last reached at; NULL: none */
     uint64_t dial_ns;  /* UINT64_MAX: only when healing or the view picks it */
     uint64_t avoid_ns; /* pruned us: not dialled by choice before */
-    uint64_t backoff_ns;
-    uint64_t kept_ns; /* since when it is_kept */
+    uint64_t kept_ns;  /* since when it is_kept */
 
     /* Evidence. */
     uint64_t heard_ns;   /* last record of any link */
@@ -104,13 +104,13 @@ struct member {
     uint64_t inquire_ns; /* SUSPECT: next question to others */
     uint64_t accused_ns; /* when we last accused it */
     uint64_t refuted_ns; /* when it last rose above an accusation or was believed dead */
-    uint64_t told_ns;    /* when it was last told that it is accused */
     uint64_t renewed_ns; /* hearsay: newer records so far, as a time (token bucket) */
-    TAILQ_ENTRY(member) in_suspects;
-    uint32_t asked, denied;  /* SUSPECT: proxies asked, and those who said no */
-    uint32_t counted;        /* its part of the book's digest; 0: not part of it */
-    uint32_t transmits_left; /* of its record */
-    uint32_t failures;       /* dials in vain since the last link or state change */
+    STAILQ_ENTRY(member) in_suspects;
+    uint32_t counted;       /* its part of the book's digest; 0: not part of it */
+    uint16_t asked, denied; /* SUSPECT: proxies asked, and those who said no */
+    uint16_t failures;      /* dials in vain since the last link or state change */
+    uint8_t transmits_left; /* of its record */
+    uint8_t backoff_s;      /* between two dials */
 
     bool is_pending : 1;          /* in the pending list */
     bool is_hearsay : 1;          /* never had a link; `source` told of it */
@@ -122,11 +122,22 @@ struct member {
     bool was_reset : 1; /* SUSPECT: the other side ended the link */
 };
 
-TAILQ_HEAD(member_list, member);
+/* A link, and beside it when it is to be looked at: the rest is not, most of the time. */
+struct linked {
+    struct member *member;
+    uint64_t due_ns; /* nothing is due before, and perhaps nothing then; 0: not known */
+};
+
+/* A member in the book, and what tells most of them apart without a look at them. */
+struct entry {
+    struct member *member;
+    uint32_t key;  /* the first bytes of its id, the first of them highest */
+    bool has_dial; /* its dial_ns is not UINT64_MAX */
+};
 
 /* Members sorted by id; each its own block, so that pointers to them last. */
 struct book {
-    struct member **members;
+    struct entry *entries;
     uint32_t count, capacity, max;
     struct shelf *shelf;           /* where their records are */
     struct shelf *own_shelf;       /* the same if it is this book's alone, else NULL */
@@ -188,6 +199,7 @@ struct dialler {
     uint32_t bootstraps_count;
     struct dial dials[DIALS_MAX];
     uint64_t next_ns;   /* no dial can be due before */
+    uint64_t ends_ns;   /* none in the air counts as failed before */
     uint64_t credit_ns; /* see gossip/flow/ration.h */
     struct host_tries tries[TRIES_SLOTS];
     uint64_t names_ns; /* no dial to a strange name before */
@@ -213,11 +225,14 @@ struct membership {
     struct view view;
     struct member *pending[PENDING_MAX];
     uint32_t pending_count, pending_at;
-    uint32_t words_count; /* members that something is said against */
-    struct member_list linked, suspects;
-    uint32_t linked_count, suspects_count, hangups_count;
+    uint32_t words_count;            /* members that something is said against */
+    struct linked linked[LINKS_MAX]; /* in the order in which they came */
+    struct member *kept[LINKS_MAX];  /* those that are is_kept, sorted by id */
+    STAILQ_HEAD(, member) suspects;
+    uint32_t linked_count, kept_count, suspects_count, hangups_count;
     struct inquiry inquiries[INQUIRIES_MAX];
     struct relay relays[RELAYS_MAX];
+    uint32_t inquiries_count, relays_count;
     uint64_t inquiry_seq;
     uint64_t tick_ns; /* of the last tick */
     uint64_t next_ns; /* earliest of all but dials */
@@ -249,6 +264,8 @@ struct member *book_add(struct membership *m, struct peer_id id, const struct pe
 /** Would book_add() refuse hearsay of this source? */
 bool book_is_full_for(const struct membership *m, struct peer_id from);
 void book_remove(struct membership *m, struct member *member);
+/** Note whether it has a dial_ns. */
+void book_set_dial(struct book *book, const struct member *member, bool has_dial);
 /** It had a link: hearsay no more. */
 void book_proved(struct book *book, struct member *member);
 /** What its record says of it; of somebody whose record is not known: nothing, incarnation 0. */
@@ -298,6 +315,8 @@ void hosts_forgive(struct membership *m);
 /* dial.c */
 /** `base` times a random factor in [0.75, 1.25). */
 uint64_t membership_jitter(struct membership *m, uint64_t base_ns);
+/** Dial it then; UINT64_MAX: not by itself. */
+void dialler_at(struct membership *m, struct member *member, uint64_t at_ns);
 /** Dial `member` now if we are the one to dial first, else a little later. */
 void dialler_call(struct membership *m, struct member *member, uint64_t now_ns);
 /** Others reach it: dial it again, with the back-off it has but not too late. */
@@ -332,6 +351,8 @@ void membership_wake(struct membership *m, uint64_t at_ns);
 void membership_become(struct membership *m, struct member *member, enum member_state state,
                        uint64_t now_ns);
 void membership_hangup(struct membership *m, struct member *member);
+/** Of its link, if it has one, something may be due sooner than it was. */
+void membership_look(struct membership *m, const struct member *member);
 void membership_on_news(struct membership *m, uint64_t now_ns);
 /** Rise above what is said against us; false: not now, or never. */
 bool membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns);
@@ -399,6 +420,8 @@ uint32_t probe_proxies(struct membership *m, struct member *proxies[PROXIES],
                        const struct member *target, uint64_t now_ns);
 
 /* keep.c */
+/** It leaves the book. */
+void kept_forget(struct membership *m, const struct member *member);
 /** Who is to be linked, is dialled by nobody and does not come: it may not exist. */
 void kept_tick(struct membership *m, uint64_t now_ns);
 

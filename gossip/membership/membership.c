@@ -43,17 +43,22 @@ void membership_wake(struct membership *m, uint64_t at_ns)
     if (at_ns < m->next_ns) m->next_ns = at_ns;
 }
 
+void membership_look(struct membership *m, const struct member *member)
+{
+    if (member->contact != NULL) m->linked[member->contact->place].due_ns = 0;
+}
+
 void membership_become(struct membership *m, struct member *member, enum member_state state,
                        uint64_t now_ns)
 {
     if (member->state == state) return;
     CHECK(state != MEMBER_ALIVE || member->contact != NULL);
     if (member->state == MEMBER_SUSPECT) {
-        TAILQ_REMOVE(&m->suspects, member, in_suspects);
+        STAILQ_REMOVE(&m->suspects, member, member, in_suspects);
         m->suspects_count--;
     }
     if (state == MEMBER_SUSPECT) {
-        TAILQ_INSERT_TAIL(&m->suspects, member, in_suspects);
+        STAILQ_INSERT_TAIL(&m->suspects, member, in_suspects);
         m->suspects_count++;
     } else if (state != MEMBER_DEAD) { /* what was said against the dead can be shown */
         words_clear(m, member);
@@ -68,6 +73,7 @@ void membership_become(struct membership *m, struct member *member, enum member_
     member->since_ns = now_ns;
     member->failures = 0;
     book_count(&m->book, member);
+    membership_look(m, member);
 }
 
 /* Sign our own record as it is now and send it round. */
@@ -119,14 +125,13 @@ struct membership *membership_create(const struct membership_options *options)
         mem_free(m);
         return NULL;
     }
-    TAILQ_INIT(&m->linked);
-    TAILQ_INIT(&m->suspects);
+    STAILQ_INIT(&m->suspects);
     rng_init(&m->rng, options->seed, 0x6d656d62);
     m->self_id = identity_peer_id(options->identity->public_key);
     m->self.id = m->self_id;
     m->period_ns = options->probe_interval_ns;
     m->next_ns = UINT64_MAX;
-    m->dialler.next_ns = UINT64_MAX;
+    m->dialler.next_ns = m->dialler.ends_ns = UINT64_MAX;
     m->dialler.hosts_seed = rng_mix(options->shelf_seed, options->seed);
     m->sync_interval_ns = SYNC_FIRST_NS;
     m->sync_ns = UINT64_MAX;
@@ -402,19 +407,22 @@ static bool contact_open(struct membership *m, struct member *member, bool is_ou
     struct contact *contact = member->contact;
 
     if (contact == NULL) {
+        if (m->linked_count == LINKS_MAX) return false;
         contact = mem_alloc(sizeof(*contact));
         if (contact == NULL) return false;
         member->contact = contact;
-        TAILQ_INSERT_TAIL(&m->linked, member, in_linked);
-        m->linked_count++;
+        contact->place = m->linked_count;
+        m->linked[m->linked_count++].member = member;
     } else if (contact->wants_hangup) {
         m->hangups_count--;
     }
     *contact = (struct contact){.is_outbound = is_outbound,
+                                .place = contact->place,
                                 .up_ns = now_ns,
                                 .part_ns = UINT64_MAX,
                                 .silent_ns = now_ns,
                                 .ping_ns = now_ns + rng_below(&m->rng, m->period_ns)};
+    membership_look(m, member);
     return true;
 }
 
@@ -449,8 +457,8 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
     member->contact->boot = boot;
     member->heard_ns = now_ns;
     member->rtt = (struct rtt){0};
-    member->backoff_ns = 0;
-    member->dial_ns = UINT64_MAX;
+    member->backoff_s = 0;
+    dialler_at(m, member, UINT64_MAX);
     member->address_next = 0;
     if (member->words != NULL && member->state == MEMBER_SUSPECT) words_send(m, id, member, out);
     membership_become(m, member, MEMBER_ALIVE, now_ns);
@@ -470,7 +478,10 @@ static void contact_close(struct membership *m, struct member *member)
     CHECK(member->contact != NULL && m->linked_count > 0);
     if (member->contact->wants_hangup) m->hangups_count--;
     m->linked_count--;
-    TAILQ_REMOVE(&m->linked, member, in_linked);
+    for (uint32_t i = member->contact->place; i < m->linked_count; i++) {
+        m->linked[i] = m->linked[i + 1];
+        m->linked[i].member->contact->place = i;
+    }
     mem_free(member->contact);
     member->contact = NULL;
 }
@@ -515,10 +526,10 @@ void membership_hangup(struct membership *m, struct member *member)
 
 bool membership_next_hangup(struct membership *m, struct peer_id *id)
 {
-    struct member *member;
-
     if (m->hangups_count == 0) return false;
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        struct member *member = m->linked[i].member;
+
         if (!member->contact->wants_hangup) continue;
         *id = member->id;
         unlink_member(m, member, false, m->tick_ns);
@@ -540,6 +551,7 @@ void membership_on_heard(struct membership *m, struct peer_id id, uint64_t now_n
     member->contact->wants_hangup = false; /* just in time */
     m->hangups_count--;
     membership_become(m, member, MEMBER_ALIVE, now_ns);
+    membership_look(m, member);
     membership_wake(m, now_ns);
 }
 
@@ -557,15 +569,13 @@ void membership_on_goodbye(struct membership *m, struct peer_id id, uint64_t now
 
 void membership_farewell(struct membership *m, struct outbox *out)
 {
-    struct member *member;
-
     m->options.incarnation++;
     publish_self(m, true);
     m->is_leaving = true;
     m->next_ns = UINT64_MAX;
     m->dialler.next_ns = UINT64_MAX;
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
-        membership_send_record(m, member->id, &m->self, out);
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        membership_send_record(m, m->linked[i].member->id, &m->self, out);
     }
 }
 
@@ -605,7 +615,7 @@ size_t membership_list(const struct membership *m, struct member_view *views, si
     size_t count = m->book.count < max ? m->book.count : max;
 
     for (size_t i = 0; i < count; i++) {
-        view_fill(m->book.members[i], &views[i]);
+        view_fill(m->book.entries[i].member, &views[i]);
     }
     return count;
 }

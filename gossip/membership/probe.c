@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 enum { GOSSIP_FANOUT = 3, MEASURE_EVERY = 5, PING_WORDS_MAX = 8, WAN_PERIODS = 3 };
+enum { PINGS_TOGETHER = 16 }; /* such a part of the period apart they go out in one tick */
 
 /* --- messages -------------------------------------------------------------------------------- */
 
@@ -66,6 +67,7 @@ uint64_t probe_ping(struct membership *m, struct member *member, uint64_t now_ns
     contact->ping_sent_ns[contact->ping_seq % PINGS_MAX] = now_ns;
     contact->measured_ns = now_ns;
     if (member->heard_ns >= contact->asked_ns) contact->asked_ns = now_ns;
+    membership_look(m, member);
     send_probe(m, MESSAGE_PING, member->id, contact->ping_seq, out);
     return contact->ping_seq;
 }
@@ -79,6 +81,7 @@ static void on_ack(struct membership *m, struct member *member, uint64_t seq, ui
     inquiry_on_answer(m, member->id, seq, true, now_ns);
     if (seq > contact->ping_seq || contact->ping_seq - seq >= PINGS_MAX || *sent_ns == 0) return;
     rtt_sample(&member->rtt, now_ns - *sent_ns);
+    membership_look(m, member);
     *sent_ns = 0;
     inquiry_on_ack(m, member, seq, out);
 }
@@ -137,6 +140,14 @@ void health_worse(struct membership *m, uint64_t now_ns)
     membership_wake(m, m->health_ns);
 }
 
+/* Limits are others than they were. */
+static void look_at_all(struct membership *m)
+{
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        m->linked[i].due_ns = 0;
+    }
+}
+
 /* We slept for `late_ns`: nobody's silence in that time proves anything. */
 static void on_late(struct membership *m, uint64_t late_ns, uint64_t now_ns)
 {
@@ -144,15 +155,16 @@ static void on_late(struct membership *m, uint64_t late_ns, uint64_t now_ns)
 
     m->worse_ns = 0;
     health_worse(m, now_ns);
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
-        struct contact *contact = member->contact;
+    look_at_all(m);
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        struct contact *contact = m->linked[i].member->contact;
 
         contact->silent_ns += late_ns;
         if (contact->silent_ns > now_ns) contact->silent_ns = now_ns;
         contact->asked_ns += late_ns;
         if (contact->asked_ns > now_ns) contact->asked_ns = now_ns;
     }
-    TAILQ_FOREACH (member, &m->suspects, in_suspects) {
+    STAILQ_FOREACH (member, &m->suspects, in_suspects) {
         member->since_ns += late_ns;
         if (member->since_ns > now_ns) member->since_ns = now_ns;
     }
@@ -166,6 +178,7 @@ static void health_tick(struct membership *m, uint64_t now_ns)
         on_late(m, late_ns, now_ns);
     } else if (m->health > 0 && now_ns >= m->health_ns) {
         m->health--;
+        look_at_all(m);
         m->health_ns = now_ns + HEALTH_STEP_NS;
     }
 }
@@ -183,18 +196,20 @@ static int compare_u64(const void *a, const void *b)
 static void period_tick(struct membership *m, uint64_t now_ns)
 {
     uint64_t rtts[LINKS_MAX];
-    struct member *member;
     uint32_t count = 0;
 
     if (now_ns < m->period_check_ns) return;
     m->period_check_ns = now_ns + PERIOD_CHECK_NS;
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
-        if (member->rtt.srtt_ns > 0 && count < LINKS_MAX) rtts[count++] = member->rtt.srtt_ns;
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        uint64_t rtt_ns = m->linked[i].member->rtt.srtt_ns;
+
+        if (rtt_ns > 0) rtts[count++] = rtt_ns;
     }
     if (count == 0) return;
     qsort(rtts, count, sizeof(rtts[0]), compare_u64);
     if (rtts[count / 2] > RTT_WAN_NS) m->period_ns = WAN_PERIODS * m->options.probe_interval_ns;
     if (rtts[count / 2] < RTT_LAN_NS) m->period_ns = m->options.probe_interval_ns;
+    look_at_all(m);
 }
 
 /* How long a link may be silent before its member is suspected. */
@@ -236,7 +251,7 @@ static void ping_tick(struct membership *m, struct member *member, uint64_t now_
                        contact->ping_sent_ns[contact->ping_seq % PINGS_MAX] == 0 &&
                        now_ns - contact->measured_ns < MEASURE_EVERY * interval;
 
-    if (contact->ping_ns > now_ns + interval / 16) return; /* pings near in time share a tick */
+    if (contact->ping_ns > now_ns + interval / PINGS_TOGETHER) return;
     contact->ping_ns = now_ns + interval;
     if (!is_idle && is_measured) {
         contact->ping_ns = member->heard_ns + interval;
@@ -278,17 +293,35 @@ static void linked_tick(struct membership *m, struct member *member, uint64_t no
 static uint64_t linked_next(const struct membership *m, const struct member *member)
 {
     const struct contact *contact = member->contact;
-    uint64_t next_ns, ask_ns;
+    uint64_t next_ns = contact->part_ns, silent_ns, ask_ns;
 
     if (contact->wants_hangup) return UINT64_MAX;
-    if (member->state == MEMBER_LEFT) {
-        return member->since_ns + SILENT_MIN_NS; /* it hangs up itself */
+    if (member->state == MEMBER_LEFT) { /* it hangs up itself */
+        silent_ns = member->since_ns + SILENT_MIN_NS;
+        return silent_ns < next_ns ? silent_ns : next_ns;
     }
-    next_ns = contact->silent_ns + silent_limit(m, member);
+    silent_ns = contact->silent_ns + silent_limit(m, member);
     ask_ns = inquire_ns(m, member);
+    if (silent_ns < next_ns) next_ns = silent_ns;
     if (ask_ns < next_ns) next_ns = ask_ns;
-    if (contact->part_ns < next_ns) next_ns = contact->part_ns;
     return contact->ping_ns < next_ns ? contact->ping_ns : next_ns;
+}
+
+/* Whoever is heard is due later than was thought, never sooner, so only the first is looked at. */
+static uint64_t links_next(struct membership *m)
+{
+    for (;;) {
+        struct linked *first = NULL;
+        uint64_t next_ns;
+
+        for (uint32_t i = 0; i < m->linked_count; i++) {
+            if (first == NULL || m->linked[i].due_ns < first->due_ns) first = &m->linked[i];
+        }
+        if (first == NULL) return UINT64_MAX;
+        next_ns = linked_next(m, first->member);
+        if (next_ns == first->due_ns) return next_ns;
+        first->due_ns = next_ns;
+    }
 }
 
 /* Does it answer? It has been heard since it was asked last, and not long ago. */
@@ -310,10 +343,12 @@ static struct member *random_of(struct membership *m, struct member *const *chos
                                 uint32_t chosen_count, const struct member *except,
                                 bool must_answer, uint64_t now_ns)
 {
-    struct member *member, *pick = NULL;
+    struct member *pick = NULL;
     uint64_t candidates = 0;
 
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        struct member *member = m->linked[i].member;
+
         if (member == except || is_one_of(member, chosen, chosen_count)) continue;
         if (member->state != MEMBER_ALIVE || member->contact->wants_hangup) continue;
         if (must_answer && !is_answering(m, member, now_ns)) continue;
@@ -369,7 +404,7 @@ static void gossip_tick(struct membership *m, uint64_t now_ns, struct outbox *ou
 static void forget_tick(struct membership *m, uint64_t now_ns)
 {
     for (uint32_t i = m->book.count; i > 0; i--) {
-        struct member *member = m->book.members[i - 1];
+        struct member *member = m->book.entries[i - 1].member;
 
         if (member->contact != NULL || now_ns - member->since_ns < DEAD_FORGOTTEN_NS) continue;
         if (member->state == MEMBER_DEAD || member->state == MEMBER_LEFT) book_remove(m, member);
@@ -386,10 +421,8 @@ static void plan(struct membership *m, uint64_t now_ns)
     membership_wake(m, m->refute_at_ns);
     membership_wake(m, inquiry_next(m));
     membership_wake(m, view_next(m));
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
-        membership_wake(m, linked_next(m, member));
-    }
-    TAILQ_FOREACH (member, &m->suspects, in_suspects) {
+    membership_wake(m, links_next(m));
+    STAILQ_FOREACH (member, &m->suspects, in_suspects) {
         membership_wake(m, suspect_next(m, member));
     }
     /* One suspect's end may have brought another's forward. */
@@ -406,12 +439,13 @@ void membership_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
     dialler_expire(m, now_ns);
     period_tick(m, now_ns);
     inquiry_tick(m, now_ns, out);
-    for (member = TAILQ_FIRST(&m->linked); member != NULL; member = next) {
-        next = TAILQ_NEXT(member, in_linked);
-        linked_tick(m, member, now_ns, out);
+    for (uint32_t i = 0; i < m->linked_count; i++) { /* pings near in time share a tick */
+        if (m->linked[i].due_ns > now_ns + m->period_ns / PINGS_TOGETHER) continue;
+        linked_tick(m, m->linked[i].member, now_ns, out);
+        m->linked[i].due_ns = 0;
     }
-    for (member = TAILQ_FIRST(&m->suspects); member != NULL; member = next) {
-        next = TAILQ_NEXT(member, in_suspects);
+    for (member = STAILQ_FIRST(&m->suspects); member != NULL; member = next) {
+        next = STAILQ_NEXT(member, in_suspects);
         suspect_tick(m, member, now_ns, out);
     }
     if (now_ns >= m->refute_at_ns) {

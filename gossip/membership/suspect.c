@@ -202,13 +202,14 @@ static enum rc tell_subject(struct membership *m, struct member *subject, const 
                             uint64_t now_ns, struct outbox *out)
 {
     struct message message = {.type = MESSAGE_ACCUSE};
+    uint64_t told_ns = subject->contact->told_ns;
     enum rc rc;
 
-    if (subject->told_ns > 0 && now_ns < subject->told_ns + SUSPECT_TOLD_NS) return RC_OK;
+    if (told_ns > 0 && now_ns < told_ns + SUSPECT_TOLD_NS) return RC_OK;
     rc = word_verify(m, word, now_ns);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
-    subject->told_ns = now_ns;
+    subject->contact->told_ns = now_ns;
     message.as.accuse.accusations = word->bytes;
     message.as.accuse.accusations_bytes = ACCUSATION_BYTES;
     outbox_add(out, subject->id, &message);

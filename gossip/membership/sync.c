@@ -75,8 +75,9 @@ enum rc sync_on_request(struct membership *m, struct member *from,
         return RC_OK;
     }
     for (uint32_t i = 0; i <= m->book.count; i++) { /* our own record, then the book's */
-        const struct member *member = i == 0 ? &m->self : m->book.members[i - 1];
-        size_t bucket = (size_t)4 * (member->id.bytes[0] >> 2);
+        const struct member *member = i == 0 ? &m->self : m->book.entries[i - 1].member;
+        uint32_t first_byte = i == 0 ? m->self_id.bytes[0] : m->book.entries[i - 1].key >> 24;
+        size_t bucket = (size_t)4 * (first_byte >> 2);
 
         if (request->digest_bytes > 0 && memcmp(ours + bucket, request->digest + bucket, 4) == 0) {
             continue;

@@ -77,7 +77,7 @@ void view_check(struct membership *m)
     } else if (m->view.is_partial && members < LEAVE_AT) {
         m->view.is_partial = false;
         for (uint32_t i = 0; i < m->book.count; i++) {
-            struct member *member = m->book.members[i];
+            struct member *member = m->book.entries[i].member;
 
             if (member->state == MEMBER_KNOWN && member->contact == NULL) {
                 dialler_call(m, member, m->tick_ns);
@@ -89,11 +89,12 @@ void view_check(struct membership *m)
 /* How many links are there to stay, and how many of them we dialled. */
 static uint32_t links_count(const struct membership *m, uint32_t *outbound)
 {
-    const struct member *member;
     uint32_t count = 0;
 
     *outbound = 0;
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        const struct member *member = m->linked[i].member;
+
         if (member->contact->is_parting || member->contact->wants_hangup) continue;
         if (member->state != MEMBER_ALIVE) continue;
         count++;
@@ -105,13 +106,13 @@ static uint32_t links_count(const struct membership *m, uint32_t *outbound)
 /* The oldest links we dialled; the list of links is in order of age. */
 static bool is_anchor(const struct membership *m, const struct member *member)
 {
-    const struct member *other;
     uint32_t older = 0;
 
     if (!member->contact->is_outbound) return false;
-    TAILQ_FOREACH (other, &m->linked, in_linked) {
-        if (other == member) break;
-        older += other->contact->is_outbound && !other->contact->is_parting;
+    for (uint32_t i = 0; i < member->contact->place; i++) {
+        const struct contact *other = m->linked[i].member->contact;
+
+        older += other->is_outbound && !other->is_parting;
     }
     return older < ANCHORS;
 }
@@ -122,10 +123,11 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
                       struct outbox *out)
 {
     struct message message = {.type = MESSAGE_PRUNE};
-    struct member *member, *pick = NULL, *slow = NULL;
+    struct member *pick = NULL, *slow = NULL;
     uint64_t candidates = 0, slow_ones = 0;
 
-    TAILQ_FOREACH (member, &m->linked, in_linked) {
+    for (uint32_t i = 0; i < m->linked_count; i++) {
+        struct member *member = m->linked[i].member;
         const struct contact *contact = member->contact;
 
         if (member->state != MEMBER_ALIVE || contact->is_parting || contact->wants_hangup) continue;
@@ -141,6 +143,7 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
     if (pick == NULL) return false;
     pick->contact->is_parting = true;
     pick->contact->part_ns = now_ns + VIEW_PART_NS;
+    membership_look(m, pick);
     message.as.prune.wait_ms = PRUNE_WAIT_MS;
     outbox_add(out, pick->id, &message);
     return true;
@@ -158,7 +161,7 @@ static bool is_candidate(const struct member *member, uint64_t now_ns)
 static bool has_untried(const struct membership *m, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < m->book.count; i++) {
-        const struct member *member = m->book.members[i];
+        const struct member *member = m->book.entries[i].member;
 
         if (!member->is_hearsay || member->vain == VAIN_MAX) continue;
         if (member->is_chosen || member->is_dialling || is_candidate(member, now_ns)) return true;
@@ -177,7 +180,7 @@ static void dial_some(struct membership *m, uint32_t count, bool is_misled, uint
 
     if (count > AT_ONCE) count = AT_ONCE;
     for (uint32_t i = 0; i < m->book.count; i++) {
-        struct member *member = m->book.members[i];
+        struct member *member = m->book.entries[i].member;
         unsigned kind = is_misled ? member->vain < VAIN_MAX : member->is_hearsay;
 
         under_way += member->is_chosen;
@@ -214,10 +217,10 @@ static void dial_kept(struct membership *m, uint64_t now_ns)
 {
     uint32_t dialled = 0;
 
-    for (uint32_t i = 0; i < m->book.count && dialled < AT_ONCE; i++) {
-        struct member *member = m->book.members[i];
+    for (uint32_t i = 0; i < m->kept_count && dialled < AT_ONCE; i++) {
+        struct member *member = m->kept[i];
 
-        if (!member->is_kept || !is_candidate(member, now_ns)) continue;
+        if (!is_candidate(member, now_ns)) continue;
         /* The other end wants the link, too. */
         if (now_ns < member->kept_ns + dialler_turn_ns(m, member)) continue;
         dialler_pick(m, member, now_ns);

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "gossip/secure/agreed.h"
 
 #include <sodium.h>
 
@@ -131,18 +132,15 @@ static enum rc open_sealed(struct noise *noise, const uint8_t *sealed, size_t co
     return RC_OK;
 }
 
-/* MixKey(DH(pair, remote)). libsodium answers -1 when the shared point is zero: a key of low order,
- * sent by somebody who wants the result to be known. */
+/* MixKey(DH(pair, remote)). It fails when the shared point is zero: a key of low order, sent by
+ * somebody who wants the result to be known. */
 static enum rc mix_dh(struct noise *noise, const struct noise_pair *pair,
                       const uint8_t remote[NOISE_KEY_BYTES])
 {
     uint8_t shared[NOISE_KEY_BYTES];
-    enum rc rc = RC_AUTH;
+    enum rc rc = agreed_compute(noise->agreed, pair, remote, shared);
 
-    if (crypto_scalarmult(shared, pair->secret_key, remote) == 0) {
-        mix_key(noise, shared, sizeof shared);
-        rc = RC_OK;
-    }
+    if (rc == RC_OK) mix_key(noise, shared, sizeof shared);
     sodium_memzero(shared, sizeof shared);
     return rc;
 }
@@ -187,6 +185,7 @@ void noise_init(struct noise *noise, const struct noise_options *options)
           options->ephemeral_secret != NULL);
     memset(noise, 0, sizeof *noise);
     noise->is_initiator = options->is_initiator;
+    noise->agreed = options->agreed;
     memcpy(noise->psk, options->psk, NOISE_KEY_BYTES);
     memcpy(noise->own_static.secret_key, options->static_secret, NOISE_KEY_BYTES);
     memcpy(noise->own_ephemeral.secret_key, options->ephemeral_secret, NOISE_KEY_BYTES);

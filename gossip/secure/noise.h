@@ -23,6 +23,8 @@ enum {
     NOISE_OVERHEAD_3 = 64
 };
 
+struct agreed;
+
 struct noise_pair {
     uint8_t secret_key[NOISE_KEY_BYTES], public_key[NOISE_KEY_BYTES];
 };
@@ -35,6 +37,7 @@ struct noise_options {
     const uint8_t *static_secret;
     const uint8_t *ephemeral_secret; /* used once, never for a second handshake */
     const uint8_t *static_public;    /* of static_secret; NULL: to be computed */
+    struct agreed *agreed;           /* borrowed: gossip/secure/agreed.h; else NULL */
 };
 
 /* The caller's storage; the fields are noise.c's. */
@@ -45,6 +48,7 @@ struct noise {
     struct noise_pair own_static, own_ephemeral;
     uint8_t remote_static[NOISE_KEY_BYTES], remote_ephemeral[NOISE_KEY_BYTES];
     uint8_t psk[NOISE_KEY_BYTES];
+    struct agreed *agreed;
     unsigned messages_done;
     bool is_initiator, is_failed;
 };

@@ -131,6 +131,7 @@ struct secure *secure_create(const struct secure_options *options)
                                    .static_secret = options->key->secret_key,
                                    .static_public = options->key->public_key,
                                    .ephemeral_secret = options->ephemeral_seed,
+                                   .agreed = options->swarm->agreed,
                                });
     secure->now.state = SECURE_START;
     return secure;

@@ -53,11 +53,14 @@ bool identity_verify(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *lab
                      struct digest run_id, const void *bytes, size_t count,
                      const uint8_t signature[SIGNATURE_BYTES]);
 
+struct agreed;
+
 /* What isolates one swarm from another. */
 struct swarm_secret {
     struct digest run_id;         /* BLAKE2b-256("run/1" || swarm name) */
     uint8_t secret[SECRET_BYTES]; /* from the swarm key file, or derived from run_id ("public") */
     bool is_public;
+    struct agreed *agreed; /* of simulations: gossip/secure/agreed.h; else NULL */
 };
 /** `key`: NULL for a public swarm. */
 void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secret *secret);

@@ -170,6 +170,7 @@ void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secr
     hash_update(&hash, name, strlen(name));
     secret->run_id = hash_final(&hash);
     secret->is_public = key == NULL;
+    secret->agreed = NULL;
     if (key != NULL) {
         memcpy(secret->secret, key, SECRET_BYTES);
         return;

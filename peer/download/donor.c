@@ -383,6 +383,7 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
         send_manifest(donor, lease, out);
         return RC_OK;
     }
+    donor->has_leases = true;
     for (uint32_t i = 0; i < DONOR_LEASES_MAX && lease == NULL; i++) {
         if (donor->leases[i].state == LEASE_FREE) lease = &donor->leases[i];
     }
@@ -505,18 +506,22 @@ void donor_on_link_lost(struct donor *donor, struct peer_id peer, uint64_t now_n
 
 void donor_tick(struct donor *donor, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+    bool has_leases = false;
+
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX && donor->has_leases; i++) {
         struct lease *lease = &donor->leases[i];
 
         if (lease->state != LEASE_FREE && now_ns >= lease->until_ns) donor_lease_end(lease);
+        has_leases |= lease->state != LEASE_FREE;
     }
+    donor->has_leases = has_leases;
 }
 
 uint32_t donor_leases(const struct donor *donor)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX && donor->has_leases; i++) {
         count += donor->leases[i].state != LEASE_FREE;
     }
     return count;

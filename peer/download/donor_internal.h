@@ -55,6 +55,7 @@ struct donor {
     struct digest schema, moments, rule, run_id;
     struct pinned pinned[DONOR_SNAPSHOTS_MAX];
     struct lease leases[DONOR_LEASES_MAX];
+    bool has_leases; /* false: they are all free */
     uint32_t lease_number;
     bool is_taking;      /* the caller is taking a snapshot */
     uint32_t taking_for; /* the lease it is a change for, or 0 */

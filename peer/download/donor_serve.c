@@ -188,7 +188,7 @@ uint64_t donor_next_ns(const struct donor *donor)
     uint64_t next_ns = UINT64_MAX;
     uint32_t queued = 0;
 
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX && donor->has_leases; i++) {
         const struct lease *lease = &donor->leases[i];
 
         if (lease->state != LEASE_FREE && lease->until_ns < next_ns) next_ns = lease->until_ns;

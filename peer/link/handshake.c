@@ -169,6 +169,9 @@ static void tell_unlike(enum error_code code, const char *who, const struct hell
 
 /* ---- two processes with one identity ---- */
 
+/* Membership's own numbers of PINGs rise from 1, those of indirect probes have the highest bit. */
+#define DUEL (UINT64_C(1) << 62)
+
 /* A copied key file, or a peer that was started again and whose former life nobody has buried yet?
  * The link that is there decides: if it answers a ping in time, the newcomer is the copy. Until
  * then nothing is read from the newcomer. False: there is no other one. */
@@ -181,8 +184,7 @@ static bool link_duel_begin(struct links *links, struct link *link)
 
     if (old == NULL || boot_id_is_equal(old->remote.boot, link->remote.boot)) return false;
     env->ops->entropy(env, &random, sizeof random);
-    /* Membership's own numbers rise from 1, those of indirect probes have the highest bit. */
-    link->duel_seq = message.as.ping.seq = UINT64_C(1) << 62 | random;
+    link->duel_seq = message.as.ping.seq = DUEL | random;
     link->duel_with = old->number;
     link->deadline_ns = link_now(links) + LINK_DUEL_NS;
     env->ops->link_pause(env, link->number, true);
@@ -209,9 +211,9 @@ bool link_duel_heard(struct links *links, struct link *old, uint64_t seq)
 {
     struct link *link;
 
+    if ((seq & DUEL) == 0) return false;
     TAILQ_FOREACH (link, &links->all, siblings) {
-        if (link->duel_seq == 0 || link->duel_seq != seq || link->duel_with != old->number)
-            continue;
+        if (link->duel_seq != seq || link->duel_with != old->number) continue;
         link_duel_lost(links, link);
         return true;
     }

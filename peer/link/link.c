@@ -138,9 +138,12 @@ void link_touch(struct links *links, struct link *link)
 
 void link_set_current(struct links *links, struct link *link, bool is_current)
 {
+    uint32_t *count = &links->current[link->remote.role == HELLO_OBSERVER];
+
     if (link->is_current == is_current) return;
     link_touch(links, link);
     link->is_current = is_current;
+    *count = is_current ? *count + 1 : *count - 1;
     if (is_current) {
         LIST_INSERT_HEAD(&links->peers[link->peer.bytes[0] % LINK_BUCKETS], link, in_peers);
     } else {

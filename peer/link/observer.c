@@ -23,14 +23,10 @@ static bool is_observer(const struct link *link)
 /* Current links of its kind, but for one that `link` would replace. */
 static uint32_t others_of_kind(const struct links *links, const struct link *link)
 {
-    const struct link *other;
-    uint32_t count = 0;
+    const struct link *other = link_find_peer(links, link->peer);
+    bool is_replaced = other != NULL && is_observer(other) == is_observer(link);
 
-    TAILQ_FOREACH (other, &links->all, siblings) {
-        count += other->is_current && is_observer(other) == is_observer(link) &&
-                 !peer_id_is_equal(other->peer, link->peer);
-    }
-    return count;
+    return links->current[is_observer(link)] - is_replaced;
 }
 
 /* At this machine. Who was dialled is where somebody said. */
@@ -81,13 +77,7 @@ static struct link *observer_to_go(const struct links *links, const struct link 
 
 bool links_are_full(const struct links *links)
 {
-    const struct link *link;
-    uint32_t count = 0;
-
-    TAILQ_FOREACH (link, &links->all, siblings) {
-        count += link->is_current && !is_observer(link);
-    }
-    return count >= LINKS_MAX;
+    return links->current[false] >= LINKS_MAX;
 }
 
 bool link_has_room(struct links *links, const struct link *link)

@@ -70,6 +70,7 @@ static struct circuit *circuit_add(struct relay_env *relay_env, struct peer_id p
         struct circuit *circuit = &relay_env->circuits[i];
 
         if (circuit->state != CIRCUIT_FREE) continue;
+        relay_env->is_used = true;
         *circuit = (struct circuit){
             .number = NUMBER_FIRST | ++relay_env->next_number, .peer = peer, .relay = relay};
         return circuit;
@@ -516,11 +517,16 @@ static void deliver(struct relay_env *relay_env, struct circuit *circuit)
 
 void relay_env_deliver(struct relay_env *relay_env)
 {
-    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX; i++) {
+    bool is_used = false;
+
+    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX && relay_env->is_used; i++) {
         struct circuit *circuit = &relay_env->circuits[i];
 
-        if (circuit->state != CIRCUIT_FREE) deliver(relay_env, circuit);
+        if (circuit->state == CIRCUIT_FREE) continue;
+        is_used = true;
+        deliver(relay_env, circuit);
     }
+    relay_env->is_used = is_used;
 }
 
 static bool is_due(const struct circuit *circuit)
@@ -537,7 +543,7 @@ uint64_t relay_env_next_ns(const struct relay_env *relay_env)
 {
     uint64_t next_ns = UINT64_MAX;
 
-    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX; i++) {
+    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX && relay_env->is_used; i++) {
         const struct circuit *circuit = &relay_env->circuits[i];
 
         if (circuit->state == CIRCUIT_FREE) continue;
@@ -565,7 +571,7 @@ uint32_t relay_env_circuits(const struct relay_env *relay_env)
 {
     uint32_t count = 0;
 
-    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX; i++) {
+    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX && relay_env->is_used; i++) {
         count += relay_env->circuits[i].state == CIRCUIT_OPEN;
     }
     return count;

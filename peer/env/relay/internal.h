@@ -51,6 +51,7 @@ struct relay_env {
     struct relay_env_options options;
     struct env_events events;
     struct circuit circuits[RELAY_ENV_CIRCUITS_MAX];
+    bool is_used; /* false: they are all free, as with most peers at all times */
     uint64_t next_number;
     uint32_t next_id;
 };

@@ -100,14 +100,31 @@ static bool is_first(const struct node *node, uint32_t index)
     return true;
 }
 
-static uint32_t count_unlike(const struct node *node)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
-    uint32_t unlike = 0;
+    return a > b ? a : b;
+}
 
+static const struct models_said *said(const struct node *node)
+{
+    struct models_said *said = &node->models->said;
+    uint64_t now_ns = node_now(node);
+
+    if (now_ns < said->until_ns && digest_is_equal(said->lineage, node->lineage)) return said;
+    *said = (struct models_said){.until_ns = UINT64_MAX, .lineage = node->lineage};
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        unlike += is_offering(node, &node->neighbours[i]) && !is_same(node, &node->neighbours[i]);
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!other->has_progress) continue;
+        said->heard++;
+        said->unlike += is_offering(node, other) && !is_same(node, other);
+        if (now_ns < other->avoid_ns)
+            said->until_ns = node_earlier(said->until_ns, other->avoid_ns);
+        if (!models_holds(other, node->lineage)) continue;
+        said->samples_most = larger(said->samples_most, other->progress.samples);
+        said->step_most = larger(said->step_most, larger(other->first_step, other->progress.step));
     }
-    return unlike;
+    return said;
 }
 
 /* ---- in training ---- */
@@ -126,7 +143,7 @@ static bool outvotes(const struct node *node, struct digest lineage, struct hold
 static bool is_outvoted(const struct node *node, struct digest *by)
 {
     struct holders ours;
-    uint32_t unlike = count_unlike(node), most = 0;
+    uint32_t unlike = said(node)->unlike, most = 0;
 
     if (unlike < HOLDERS_LEAST) return false;
     ours = count_holders(node, node->lineage);
@@ -165,7 +182,7 @@ static bool is_outvoted_for_long(struct node *node, struct digest *by)
 static void tell_unlike(struct node *node)
 {
     struct models_choice *choice = &node->models->choice;
-    uint32_t unlike = count_unlike(node);
+    uint32_t unlike = said(node)->unlike;
 
     if (unlike == 0 || node_now(node) < choice->told_ns + CHOICE_TELL_NS) return;
     if (choice->told_ns == 0) { /* it may well be settled in a moment */
@@ -233,9 +250,9 @@ static bool median_step(const struct node *node, uint64_t *step)
 
 static bool is_behind(const struct node *node)
 {
-    uint64_t step;
+    uint64_t far = far_step(node), step;
 
-    return median_step(node, &step) && step >= far_step(node);
+    return said(node)->step_most >= far && median_step(node, &step) && step >= far;
 }
 
 static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
@@ -247,6 +264,7 @@ bool models_most_are_far(const struct node *node)
 {
     uint32_t far = 0, near = 0, others = 0;
 
+    if (said(node)->samples_most / 2 <= node->model_samples) return false;
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
@@ -290,7 +308,7 @@ static bool choose_in_training(struct node *node, struct models_wanted *wanted)
                                          .samples_least = 2 * node->model_samples + 1};
         return true;
     }
-    if (has_just_begun(node) && !has_taken && !has_mixed(node) && is_behind(node)) {
+    if (has_just_begun(node) && !has_taken && is_behind(node) && !has_mixed(node)) {
         *wanted = (struct models_wanted){.lineage = node->lineage, .step_least = far_step(node)};
         return true;
     }
@@ -373,12 +391,7 @@ static bool choose_restarted(const struct node *node, struct models_wanted *want
 
 uint32_t models_heard(const struct node *node)
 {
-    uint32_t heard = 0;
-
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        heard += node->neighbours[i].has_progress;
-    }
-    return heard;
+    return said(node)->heard;
 }
 
 /* Who restarts hears one of several a moment before the others. */
@@ -405,7 +418,7 @@ enum models_chosen models_choose(struct node *node, struct models_wanted *wanted
         bool is_hearing_more = is_hearing(node);
 
         is_other = choose_restarted(node, wanted);
-        if (is_hearing_more && (is_other || count_unlike(node) > 0)) return CHOSEN_LATER;
+        if (is_hearing_more && (is_other || said(node)->unlike > 0)) return CHOSEN_LATER;
     }
     return is_other ? CHOSEN_OTHER : CHOSEN_OURS;
 }

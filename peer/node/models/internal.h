@@ -57,6 +57,16 @@ struct models_choice {
     bool has_taken;            /* one of others, in this life */
 };
 
+/* What neighbours say of their models, taken together: it is asked for after every event, and
+ * changes when somebody says something or goes, or may be asked again. All zero: not known. */
+struct models_said {
+    uint64_t until_ns;      /* it is so, as far as time goes */
+    struct digest lineage;  /* of ours */
+    uint32_t heard, unlike; /* who said something; who offers another lineage */
+    uint64_t samples_most;  /* behind a model of our lineage */
+    uint64_t step_most;     /* of one, also when it was first heard of */
+};
+
 /* What others say of the model that is being downloaded. */
 struct models_check {
     struct peer_id donor; /* whose listing it is about */
@@ -91,6 +101,7 @@ struct models {
     uint64_t retry_ns;    /* not before: begin a download */
     uint64_t answered_ns; /* when somebody was last there, or something came */
     struct models_choice choice;
+    struct models_said said;
     struct models_wanted wanted; /* LOADING: what was asked for */
     bool gave_way;               /* LOADING: our own model is good enough to go back to */
     uint32_t doubts;             /* downloads refused in a row, for lack of agreement */
