@@ -21,7 +21,7 @@ _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks")
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, plane_factor = 1.5f,
                    share_factor = 1.25f, near_share = 1.0f / 8, centred_factor = 2.0f,
                    centred_factor_mean = 4.0f, member_share = 1.0f / 256, mean_share = 1.0f / 32,
-                   mean_share_at_goal = 1.0f / 64, most_share = 1.0f / 3, plane_share = 0.4f,
+                   mean_share_at_goal = 1.0f / 64, most_share = 1.0f / 3, self_share = 0.4f,
                    tracker_factor = 10.0f, gradient_kept = 1 - 1.0f / 1024, rounds_most = 8,
                    radii_at_goal = 4, radii_at_once = 2;
 
@@ -296,9 +296,9 @@ static float radius_by(const struct robust_history *history, float factor, float
 
 /* What is usual is no measure where it is as large as the model: who is kept from learning takes
  * long steps, so a liar that has grown usual makes room for the next one. Zeros measure nothing. */
-static float at_most(float radius, float norm)
+static float at_most(float radius, float share, float norm)
 {
-    return norm == 0 ? radius : fminf(radius, most_share * norm);
+    return norm == 0 ? radius : fminf(radius, share * norm);
 }
 
 /* 0: all is let in. At the goal some come with their last steps and most with none, so a mean may
@@ -309,9 +309,10 @@ static float radius_of(const struct robust *robust, struct robust_seen *seen,
     float norm = norm_of(robust, seen, chunk), radius, of_means;
 
     if (!chunk->is_centred) {
-        return at_most(radius_by(&seen->history, share_factor, norm, near_share), norm);
+        return at_most(radius_by(&seen->history, share_factor, norm, near_share), self_share, norm);
     }
-    radius = at_most(radius_by(&seen->history, centred_factor, norm, member_share), norm);
+    radius =
+        at_most(radius_by(&seen->history, centred_factor, norm, member_share), most_share, norm);
     if (!chunk->is_mean) return robust->rounds * radius;
     of_means = robust->rounds * radius_by(&seen->of_means, centred_factor_mean, norm,
                                           robust->is_last ? mean_share_at_goal : mean_share);
@@ -371,7 +372,7 @@ struct robust_bounds robust_bounds(const struct robust *robust, const float *own
         squared += (double)robust->seen[i].norm * (double)robust->seen[i].norm;
     }
     return (struct robust_bounds){.least = near_share * (float)sqrt(squared),
-                                  .most = norm == 0 ? FLT_MAX : plane_share * norm};
+                                  .most = norm == 0 ? FLT_MAX : self_share * norm};
 }
 
 /* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:

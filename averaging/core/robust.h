@@ -47,7 +47,7 @@
  *
  *   What is usual is no measure where it is as large as the model: who is kept from learning takes
  * long steps, and a liar that has grown usual makes room for the next one. So the radius of members
- * and shares is at most 1/3 of our norm, that of planes 2/5. That of means is not bounded, as
+ * is at most 1/3 of our norm, that of planes and shares 2/5. That of means is not bounded, as
  * whoever was alone comes to the others by theirs.
  *
  *   Before anything is known groups and pushes take the largest radius, pairs and edges the least:
