@@ -44,26 +44,25 @@ averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/
 averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ share/0/
 averaging/core/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
 averaging/core/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
-averaging/core/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? deadline_least\(left, .*/return (void)is_new, left;/
-averaging/core/patience.c @ unit_averaging_edges_waits @ ...nor a neighbour @ s/debt->rest_until_ns = sum\(now_ns, debt->rest_ns\)/debt->rest_until_ns = 0/
+averaging/core/patience.c @ unit_averaging_patience @ a new name is new credit @ s/if \(!is_new\) return left;/if (is_new || !is_new) return left;/
+averaging/core/patience.c @ unit_averaging_edges_waits @ ...nor a neighbour @ s/debt->rest_until_ns = deadline_after\(now_ns, debt->rest_ns\)/debt->rest_until_ns = 0/
 averaging/edge/wait.c @ unit_averaging_edges_waits @ who has neighbours wait is not charged @ s/if \(half_ns\(edges, edge\) == 0\) return;/return;/
-averaging/group/slack.c @ unit_averaging_group_slack @ who does not answer is not charged @ s/charge\(group, id, false, 1, forming_free_ns\(group\)\);/(void)id;/
-averaging/group/slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(until_ns < its_ns\) until_ns = its_ns;/(void)its_ns;/
-averaging/group/slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/charge\(group, group->parties\[index\].*/(void)index, (void)is_seen, (void)times;/
-averaging/group/slack.c @ unit_averaging_group_slack @ who takes proposals back is asked again and again @ s/group->vain_of, group->is_taken_back, 1,/group->vain_of, false, 1,/
-averaging/group/slack.c @ sim_hostile_rounds @ a member has its credit with each owner anew @ s/group->parties_count \/ owners/1/
+averaging/group/form_wait.c @ unit_averaging_group_slack @ who does not answer is not charged @ s/group_charge\(group, id, false, 1, free_ns\(group\)\);/(void)id;/
+averaging/group/form_wait.c @ sim_waiting_groups @ nobody has credit @ s/credit_ns = deadline_most\(credit_ns, forming_credit_ns.*/(void)forming_credit_ns;/
+averaging/group/data_wait.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/group_charge\(group, group->parties\[index\].*/(void)index, (void)is_seen, (void)times;/
+averaging/group/form_wait.c @ unit_averaging_group_slack @ who takes proposals back is asked again and again @ s/group->vain_of, group->is_taken_back, 1,/group->vain_of, false, 1,/
+averaging/group/data_wait.c @ sim_hostile_rounds @ a member has its credit with each owner anew @ s/group->parties_count \/ owners/1/
 averaging/core/patience.c @ unit_averaging_patience @ few waits do not count for all @ s/ \* deadline_most\(wait->times, 1\);/;/
-averaging/group/wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return deadline_least\(SLOW_LINE_TIMES \* took_ns, line_ns\(group\)\);/return 0 * took_ns * line_ns(group);/
-averaging/group/wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/^        group->half_ns = group->now_ns;//
-averaging/group/wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/free_ns\(group, gathered_ns\(group\), group->usual_ns\)\)/0 * gathered_ns(group))/
-averaging/group/wait.c @ unit_averaging_group_waits @ one owner has others left out @ s/if \(\(uint32_t\)__builtin_popcountll\(missing\) > .*/(void)few;/
-averaging/group/wait.c @ unit_averaging_group_waits @ one member teaches patience of any length @ s/usually = deadline_least\(usually, PACES .*//
+averaging/group/data_wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return deadline_least\(SLOW_LINE_TIMES \* took_ns, line_ns\(group\)\);/return 0 * took_ns * line_ns(group);/
+averaging/group/data_wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/^    stage->half_ns = group->now_ns;//
+averaging/group/data_wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/free_ns\(group, gathered_ns\(group\), group->given.usual_ns\)\)/0 * gathered_ns(group))/
+averaging/group/data_wait.c @ unit_averaging_group_waits @ one owner has others left out @ s/if \(\(uint32_t\)__builtin_popcountll\(missing\) > .*/(void)few;/
 averaging/core/transfer.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/push/push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/core/transfer.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
 averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/count, count \/ 2\);/count, (count - 1) \/ 2);/
-averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
+averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/, deadline_most\(floor, least_ns\)\);/, 0 * deadline_most(floor, least_ns));/
 averaging/core/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
 averaging/core/robust.c @ sim_liars @ means are taken over however far they are @ s/if \(chunk->is_mean\) return takes_mean.*$/if (chunk->is_mean) return RC_OK;/
 averaging/core/robust.c @ unit_averaging_robust @ what is far counts as what is near @ s/: share \* share \* share;/: share;/
@@ -100,7 +99,7 @@ averaging/group/conduct.c @ unit_averaging_group_conduct @ who leaves its parts 
 averaging/group/conduct.c @ unit_averaging_group_conduct @ ...but for each time it stumbles @ s/of->left > 0\) of->left--;/false) of->left--;/
 averaging/group/conduct.c @ unit_averaging_group_conduct @ a crowd of names makes what one did forgotten @ s/if \(sum\(\&conduct->of\[i\]\) < sum\(least\)\)/if (i == 1)/
 averaging/group/data.c @ unit_averaging_group_conduct @ who owns nothing does not show its START @ s/^        show_start\(group.*//
-averaging/group/data.c @ unit_averaging_group_conduct @ whom we leave out takes us for one that leaves @ s/part->part != PART_OPEN \&\& !part->is_out/part->part != PART_OPEN/
+averaging/group/data.c @ unit_averaging_group_conduct @ whom we leave out takes us for one that leaves @ s/\(to->part != PART_OPEN \&\& !to->is_out\)/to->part != PART_OPEN/
 averaging/group/data.c @ unit_averaging_group_conduct @ rounds that come to nothing are free @ s/^        group_came_to_nothing\(group, out\);//
 averaging/group/data.c @ unit_averaging_group_conduct @ who came too late is not told @ s/if \(!to->is_linked\) \{/if (false) {/
 peer/node/rounds/round.c @ sim_hostile_starts @ who is loading has others wait @ s/if \(message->type == MESSAGE_CREDIT\) refuse_credit.*//

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { SPREAD = 4 };
+
 void deadline_add(struct deadline *deadline, uint64_t took_ns)
 {
     deadline->samples[deadline->next] = took_ns;
@@ -49,27 +51,30 @@ uint64_t deadline_median(const struct deadline *deadline, uint64_t otherwise)
     return deadline->count == 0 ? otherwise : median_of(deadline->samples, deadline->count);
 }
 
-uint64_t deadline_window(const struct deadline *deadline, uint32_t spread, uint64_t first_ns,
-                         uint64_t floor_ns, uint64_t cap_ns)
+/* Where all take about as long their spread says nothing, and half take longer than the median. */
+static uint64_t learned_ns(const struct deadline *usual)
 {
-    uint64_t window = first_ns;
+    uint64_t median = median_of(usual->samples, usual->count), apart[DEADLINE_SAMPLES], wait;
 
-    if (deadline->count > 0) {
-        uint64_t apart[DEADLINE_SAMPLES];
-        uint64_t median = median_of(deadline->samples, deadline->count);
+    for (uint32_t i = 0; i < usual->count; i++) {
+        uint64_t x = usual->samples[i];
 
-        for (uint32_t i = 0; i < deadline->count; i++) {
-            uint64_t x = deadline->samples[i];
-
-            apart[i] = x > median ? x - median : median - x;
-        }
-        if (__builtin_mul_overflow(median_of(apart, deadline->count), (uint64_t)spread, &window) ||
-            __builtin_add_overflow(window, median, &window)) {
-            window = UINT64_MAX;
-        }
+        apart[i] = x > median ? x - median : median - x;
     }
-    if (window > cap_ns) window = cap_ns;
-    return window < floor_ns ? floor_ns : window;
+    if (__builtin_mul_overflow(median_of(apart, usual->count), (uint64_t)SPREAD, &wait)) {
+        return UINT64_MAX;
+    }
+    return deadline_after(median, deadline_most(wait, median));
+}
+
+uint64_t deadline_wait_ns(const struct deadline *usual, const struct deadline_bounds *bounds,
+                          bool is_proven, uint64_t least_ns)
+{
+    bool is_few = usual->count < DEADLINE_FEW;
+    uint64_t floor = is_proven || is_few ? bounds->floor_ns : bounds->new_ns, wait;
+
+    wait = usual->count < bounds->few ? bounds->first_ns : learned_ns(usual);
+    return deadline_most(deadline_least(wait, bounds->cap_ns), deadline_most(floor, least_ns));
 }
 
 uint64_t deadline_after(uint64_t now_ns, uint64_t wait_ns)

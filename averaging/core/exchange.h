@@ -15,6 +15,7 @@
 #ifndef GRAPEVINE_AVERAGING_CORE_EXCHANGE_H
 #define GRAPEVINE_AVERAGING_CORE_EXCHANGE_H
 
+#include "averaging/core/deadline.h"
 #include "averaging/core/robust.h"
 #include "averaging/core/schedule.h"
 #include "base/fault.h"
@@ -212,11 +213,19 @@ uint64_t exchange_answer_ns(const struct exchange_options *options, const struct
 uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_id peer,
                            uint32_t trips, uint64_t most_ns);
 
-/** How long to wait for all of a plane of `peer`, with `trips` answers of it on the way; `usual`:
- * how long rounds took. */
-struct deadline;
-uint64_t exchange_plane_wait_ns(const struct exchange_options *options,
-                                const struct deadline *usual, struct peer_id peer, uint32_t trips);
+/** How long so many chunks take over the slowest line that is waited for (times.h). */
+uint64_t exchange_slow_ns(const struct exchange_options *options, uint32_t chunks);
+
+/* What is waited for. */
+struct awaited {
+    const struct deadline_bounds *bounds; /* of it, see times.h */
+    const struct deadline *usual;         /* how long it took */
+    uint32_t trips, chunks;               /* answers of the peer, and chunks, that it takes */
+};
+
+/** How long to wait for it of `peer`. */
+uint64_t exchange_wait_ns(const struct exchange_options *options, struct peer_id peer,
+                          const struct awaited *awaited);
 
 /* Who could take part in the round that begins. */
 struct round_members {

@@ -1,12 +1,8 @@
 /* A ledger of time by peer. Pure. */
 #include "averaging/core/patience.h"
 
-#include "averaging/core/deadline.h"
+#include "averaging/core/times.h"
 
-#include "base/bytes.h"
-
-static const uint64_t slack_usual_ns = 4 * NS_PER_S; /* or LONG_SHARE of a long pace, up to */
-static const uint64_t slack_most_ns = 30 * NS_PER_S;
 enum {
     PACES = 3,
     LONG_SHARE = 16,
@@ -21,25 +17,23 @@ enum {
     REST_SHARE = 4  /* of the credit is there afterwards */
 };
 
-static uint64_t sum(uint64_t a, uint64_t b)
+void patience_begin(struct patience *patience, uint64_t pace_ns)
 {
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+    uint64_t pace = pace_ns > 0 ? pace_ns : PACE_UNKNOWN_NS;
+    uint64_t some = PACES * deadline_least(pace, CREDIT_USUAL_NS);
+    uint64_t credit = deadline_most(deadline_least(some, CREDIT_USUAL_NS), CREDIT_LEAST_NS);
+
+    patience->pace_ns = pace;
+    patience->credit_ns = deadline_least(deadline_most(credit, pace / LONG_SHARE), CREDIT_MOST_NS);
 }
 
-uint64_t patience_slack_ns(uint64_t pace_ns, uint64_t least_ns)
-{
-    uint64_t slack =
-        pace_ns < slack_usual_ns ? deadline_least(PACES * pace_ns, slack_usual_ns) : slack_usual_ns;
-
-    return deadline_least(deadline_most(deadline_most(slack, least_ns), pace_ns / LONG_SHARE),
-                          slack_most_ns);
-}
-
-uint64_t patience_free_ns(uint64_t since_ns, uint64_t half_ns, uint64_t usual_ns, uint64_t pace_ns)
+uint64_t patience_free_ns(const struct patience *patience, uint64_t since_ns, uint64_t half_ns,
+                          uint64_t usual_ns)
 {
     uint64_t took = deadline_most(half_ns > since_ns ? half_ns - since_ns : 0, usual_ns);
+    uint64_t again = deadline_most(took, patience->pace_ns / FREE_SHARE);
 
-    return sum(sum(since_ns, took), deadline_most(took, pace_ns / FREE_SHARE));
+    return deadline_after(deadline_after(since_ns, took), again);
 }
 
 static const struct patience_debt *debt_seen(const struct patience *patience, struct peer_id peer)
@@ -100,13 +94,14 @@ bool patience_bars(const struct patience *patience, struct peer_id peer, uint64_
 }
 
 uint64_t patience_left_ns(const struct patience *patience, struct peer_id peer, bool is_new,
-                          uint64_t slack_ns, uint64_t now_ns)
+                          uint64_t now_ns)
 {
-    uint64_t left = left_of(debt_seen(patience, peer), slack_ns, now_ns);
+    uint64_t credit_ns = patience->credit_ns;
+    uint64_t left = left_of(debt_seen(patience, peer), credit_ns, now_ns);
 
     if (patience_rests(patience, peer, now_ns)) return 0;
-    return is_new ? deadline_least(left, left_of(&patience->of_new, NEW_CREDITS * slack_ns, now_ns))
-                  : left;
+    if (!is_new) return left;
+    return deadline_least(left, left_of(&patience->of_new, NEW_CREDITS * credit_ns, now_ns));
 }
 
 static void owe(struct patience_debt *debt, const struct patience_wait *wait, uint64_t credit_ns,
@@ -116,18 +111,18 @@ static void owe(struct patience_debt *debt, const struct patience_wait *wait, ui
 
     if (now_ns <= since_ns) return;
     late_ns = deadline_least(now_ns - since_ns, credit_ns) * deadline_most(wait->times, 1);
-    debt->ns = deadline_least(sum(debt_ns(debt, now_ns), late_ns), credit_ns);
+    debt->ns = deadline_least(deadline_after(debt_ns(debt, now_ns), late_ns), credit_ns);
     debt->is_spent = debt->ns >= credit_ns - credit_ns / SPENT_SHARE;
     debt->since_ns = debt->until_ns = now_ns;
 }
 
 static void rest(struct patience_debt *debt, bool has_come, uint64_t credit_ns, uint64_t now_ns)
 {
-    bool is_again = now_ns < sum(debt->rest_until_ns, REST_AGAIN * debt->rest_ns);
+    bool is_again = now_ns < deadline_after(debt->rest_until_ns, REST_AGAIN * debt->rest_ns);
 
     debt->rest_ns = is_again ? deadline_least(2 * debt->rest_ns, REST_MOST * credit_ns) : 0;
     debt->rest_ns = deadline_most(REST_FIRST * credit_ns, debt->rest_ns);
-    debt->rest_until_ns = sum(now_ns, debt->rest_ns);
+    debt->rest_until_ns = deadline_after(now_ns, debt->rest_ns);
     debt->is_barred = has_come;
     debt->is_spent = false;
     debt->ns = credit_ns - credit_ns / REST_SHARE;
@@ -137,22 +132,22 @@ static void rest(struct patience_debt *debt, bool has_come, uint64_t credit_ns, 
 
 /* A rest begins with the second time that it is late without credit: one that had to wait itself
  * for another, whose credit is used up with it as soon as its own is with us, is in time then. */
-void patience_charge(struct patience *patience, const struct patience_wait *wait, uint64_t slack_ns,
-                     uint64_t now_ns)
+void patience_charge(struct patience *patience, const struct patience_wait *wait, uint64_t now_ns)
 {
+    uint64_t credit_ns = patience->credit_ns;
     struct patience_debt *debt;
 
     if (now_ns < wait->free_ns) return;
     debt = debt_of(patience, wait->peer, now_ns);
     if (now_ns < debt->rest_until_ns) {
-        if (wait->has_come && !debt->is_barred) rest(debt, true, slack_ns, now_ns);
+        if (wait->has_come && !debt->is_barred) rest(debt, true, credit_ns, now_ns);
     } else if (wait->free_ns >= debt->until_ns && debt->is_spent &&
-               2 * debt_ns(debt, now_ns) > slack_ns) {
-        rest(debt, wait->has_come, slack_ns, now_ns);
+               2 * debt_ns(debt, now_ns) > credit_ns) {
+        rest(debt, wait->has_come, credit_ns, now_ns);
     } else {
-        owe(debt, wait, slack_ns, now_ns);
+        owe(debt, wait, credit_ns, now_ns);
     }
     if (!wait->is_new) return;
     patience->of_new.is_common = true;
-    owe(&patience->of_new, wait, NEW_CREDITS * slack_ns, now_ns);
+    owe(&patience->of_new, wait, NEW_CREDITS * credit_ns, now_ns);
 }

@@ -49,25 +49,27 @@ struct patience_wait {
 struct patience {
     struct patience_debt debts[PATIENCE_PEERS_MAX]; /* by id */
     struct patience_debt of_new;                    /* of all that are new together */
+    uint64_t pace_ns;                               /* what we need ourselves a round */
+    uint64_t credit_ns; /* the longest that one member is waited for at once: three paces, between
+                           500 ms and 4 s, or a sixteenth of a long pace, up to 30 s */
 };
 
-/** The longest that one member is waited for at once, which is also its credit, by the time that we
- * need ourselves from round to round: three paces, between `least_ns` and 4 s, or a sixteenth of a
- * long pace, up to 30 s. */
-uint64_t patience_slack_ns(uint64_t pace_ns, uint64_t least_ns);
-/** Until when being late costs nothing: twice as long as half of the others took now, or `usual_ns`
- * if that is longer, and at least an eighth of a pace beyond that. */
-uint64_t patience_free_ns(uint64_t since_ns, uint64_t half_ns, uint64_t usual_ns, uint64_t pace_ns);
-/** How long `peer` may be waited for beyond that now, at most `slack_ns`. */
+/** A round begins. `pace_ns` 0: it is not known. */
+void patience_begin(struct patience *patience, uint64_t pace_ns);
+/** Until when being late costs nothing: twice as long as half of the others took now (`half_ns` 0:
+ * they are not there yet), or `usual_ns` if that is longer, and at least an eighth of a pace beyond
+ * that. */
+uint64_t patience_free_ns(const struct patience *patience, uint64_t since_ns, uint64_t half_ns,
+                          uint64_t usual_ns);
+/** How long `peer` may be waited for beyond that now. */
 uint64_t patience_left_ns(const struct patience *patience, struct peer_id peer, bool is_new,
-                          uint64_t slack_ns, uint64_t now_ns);
+                          uint64_t now_ns);
 /** It is not waited for just now, and others are not measured beside it. */
 bool patience_rests(const struct patience *patience, struct peer_id peer, uint64_t now_ns);
 /** ...and there are no rounds with it. */
 bool patience_bars(const struct patience *patience, struct peer_id peer, uint64_t now_ns);
 /** A wait for one member is over: it is there, or given up. It is charged if this is later than
  * `free_ns`; the same time once, also of several that are new. */
-void patience_charge(struct patience *patience, const struct patience_wait *wait, uint64_t slack_ns,
-                     uint64_t now_ns);
+void patience_charge(struct patience *patience, const struct patience_wait *wait, uint64_t now_ns);
 
 #endif

@@ -1,15 +1,11 @@
 /* promise: see promise.h. */
 #include "averaging/core/promise.h"
 
-#include "averaging/core/deadline.h"
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 #include "base/check.h"
 #include "base/mem.h"
 
 #include <string.h>
-
-static const uint64_t doubt_ns = 30 * NS_PER_S; /* T_doubt */
-static const uint64_t ask_every_ns = 2 * NS_PER_S;
 
 enum {
     ASK_OTHERS = 3,   /* at a time */
@@ -137,7 +133,7 @@ static void ask(struct promises *promises, struct promise_doubt *doubt, uint64_t
     bool is_linked = roster_has(promises->roster, doubt->key.initiator);
     struct message *message;
 
-    doubt->ask_ns = deadline_after(now_ns, ask_every_ns);
+    doubt->ask_ns = deadline_after(now_ns, ASK_AFTER_NS);
     if (!is_linked || doubt->was_asked) ask_others(promises, doubt, out);
     doubt->was_asked = is_linked;
     if (!is_linked) return;
@@ -156,7 +152,7 @@ void promise_doubt(struct promises *promises, const struct promise_doubt *doubt,
     CHECK(free != NULL); /* no promise is made without one */
     *free = *doubt;
     free->is_used = true;
-    free->until_ns = deadline_after(now_ns, doubt_ns);
+    free->until_ns = deadline_after(now_ns, DOUBT_NS);
     ask(promises, free, now_ns, out);
 }
 

@@ -1,12 +1,10 @@
 /*
- * How long exchanges wait by what is known of a line, and for a plane: learned from rounds before
- * (deadline.h), with floors for peers that are proven and shorter ones for those that are not.
- * Nobody can configure any of it. Pure.
+ * How long exchanges wait for one peer: as rounds before have taught (deadline.h), and at least
+ * what is known of its line. Pure.
  */
 #include "averaging/core/exchange.h"
 
-#include "averaging/core/deadline.h"
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 
 uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_id peer,
                            uint32_t trips, uint64_t most_ns)
@@ -20,12 +18,11 @@ uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_i
 uint64_t exchange_answer_ns(const struct exchange_options *options, const struct peer_id *peers,
                             uint32_t count)
 {
-    static const uint64_t most_ns = 3 * NS_PER_S;
     uint64_t answers[GROUP_MEMBERS_MAX];
     uint32_t known = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        answers[known] = exchange_trips_ns(options, peers[i], 1, most_ns);
+        answers[known] = exchange_trips_ns(options, peers[i], 1, ANSWER_MOST_NS);
         known += answers[known] != 0;
     }
     deadline_sort(answers, known);
@@ -44,23 +41,22 @@ uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct pe
     return wait_ns < (double)most_ns ? (uint64_t)wait_ns : most_ns;
 }
 
-uint64_t exchange_plane_wait_ns(const struct exchange_options *options,
-                                const struct deadline *usual, struct peer_id peer, uint32_t trips)
+uint64_t exchange_slow_ns(const struct exchange_options *options, uint32_t chunks)
 {
-    enum { SPREAD = 8 };
-    static const uint64_t floor_ns = 5 * NS_PER_S, new_ns = NS_PER_S;
-    static const uint64_t cap_ns = 600 * NS_PER_S;
-    static const uint64_t first_ns = 30 * NS_PER_S;
-    static const uint64_t chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
-    uint64_t first = first_ns + options->chunks * chunk_ns;
-    bool is_proven = exchange_is_proven(options, peer);
-    uint64_t most = deadline_least(first, cap_ns); /* a floor is not capped */
-    uint64_t line_most = is_proven ? most : floor_ns;
-    uint64_t floor = is_proven || usual->count < DEADLINE_FEW ? floor_ns : new_ns;
-    uint64_t twice = 2 * deadline_median(usual, 0); /* the two ends take unlike times */
+    return (uint64_t)chunks * options->chunk_bytes * SLOW_LINE_NS;
+}
 
-    floor = deadline_most(floor, deadline_least(twice, cap_ns));
-    floor = deadline_most(floor, exchange_line_wait_ns(options, peer, options->chunks, line_most));
-    floor = deadline_most(floor, exchange_trips_ns(options, peer, trips, line_most));
-    return deadline_window(usual, SPREAD, first, floor, cap_ns);
+uint64_t exchange_wait_ns(const struct exchange_options *options, struct peer_id peer,
+                          const struct awaited *awaited)
+{
+    struct deadline_bounds bounds = *awaited->bounds;
+    bool is_proven = exchange_is_proven(options, peer);
+    uint64_t most, line;
+
+    bounds.first_ns =
+        deadline_least(bounds.first_ns + exchange_slow_ns(options, awaited->chunks), bounds.cap_ns);
+    most = is_proven ? bounds.first_ns : bounds.floor_ns;
+    line = deadline_most(exchange_line_wait_ns(options, peer, awaited->chunks, most),
+                         exchange_trips_ns(options, peer, awaited->trips, most));
+    return deadline_wait_ns(awaited->usual, &bounds, is_proven, line);
 }

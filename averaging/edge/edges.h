@@ -32,9 +32,9 @@ enum edge_state {
 struct edge {
     struct swap swap; /* weight and radius: ours; from OPEN on the smaller of both */
     enum edge_state state;
-    bool is_late;      /* DROPPED because it was not there in time: may still come */
-    bool is_measure;   /* whether others are late shows beside it */
-    uint64_t slack_ns; /* so much longer it may be waited for; 0: not for it alone */
+    bool is_late;       /* DROPPED because it was not there in time: may still come */
+    bool is_measure;    /* whether others are late shows beside it */
+    uint64_t credit_ns; /* so much longer it may be waited for; 0: not for it alone */
     uint32_t slot;
     enum data_kind kind; /* mirrors: of the chunks that come */
     uint32_t mirror;     /* and where they go */
@@ -98,7 +98,6 @@ struct edges {
     bool goes_ahead;     /* the last time we caught up, that round was over */
     uint64_t round, begun_ns;
     uint64_t answer_ns; /* over the lines of half of the neighbours; 0: not known */
-    uint64_t pace_ns;   /* until this peer begins the next, as far as is known */
     uint64_t half_come_ns, half_over_ns; /* when half of the neighbours were; 0: not yet */
     struct patience patience;
     uint64_t stream;              /* of what we send in it */

@@ -5,7 +5,7 @@
  * again, and then their credit (patience.h): so one neighbour that is late, silent at any point, or
  * comes in the last moment, makes rounds longer once and not for ever. A neighbour that rests is
  * not waited for once all with credit have come. Before half is there nobody can say who is late:
- * waits are then what earlier rounds have taught, median + 6 MAD:
+ * waits are then what earlier rounds have taught (times.h):
  *
  *   open      from the begin to a neighbour's OPEN; one that did not come lately, half as long
  *   exchange  from then on until all is there
@@ -13,75 +13,52 @@
  */
 #include "averaging/edge/edges.h"
 
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 
-enum { DEADLINE_SPREAD = 6, MISSED_MAX = 16, TRIPS = 2 };
-
-static const uint64_t open_first_ns = 5 * NS_PER_S;
-static const uint64_t open_floor_ns = NS_PER_S;
-static const uint64_t open_cap_ns = 30 * NS_PER_S;
-static const uint64_t data_first_ns = 4 * NS_PER_S;
-static const uint64_t data_chunk_ns = 50 * NS_PER_MS;
-static const uint64_t data_floor_ns = 2500 * NS_PER_MS;
-static const uint64_t data_cap_ns = 120 * NS_PER_S;
-static const uint64_t decision_first_ns = 10 * NS_PER_S;
-static const uint64_t decision_floor_ns = 2500 * NS_PER_MS;
-static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
-static const uint64_t slack_least_ns = 100 * NS_PER_MS;
+enum { MISSED_MAX = 16, TRIPS = 2 };
 
 /* ---- what earlier rounds have taught ---- */
 
-static uint64_t learned_ns(const struct deadline *times, uint64_t first, uint64_t floor,
-                           uint64_t cap)
+static uint64_t give_up_ns(const struct edges *edges, const struct edge *edge, uint32_t halved,
+                           const struct awaited *awaited)
 {
-    uint64_t twice = 2 * deadline_median(times, 0);
+    uint64_t wait = exchange_wait_ns(&edges->options, edge->swap.other.id, awaited);
 
-    if (times->count < DEADLINE_FEW) return first;
-    return deadline_window(times, DEADLINE_SPREAD, first, floor < twice ? twice : floor, cap);
+    return deadline_after(edges->now_ns, wait >> halved);
 }
 
 void edges_wait_open(struct edges *edges, struct edge *edge)
 {
-    uint64_t wait = learned_ns(&edges->opens, open_first_ns, open_floor_ns, open_cap_ns);
-    uint32_t missed = edges_link_find(edges, edge->swap.other.id)->missed;
+    const struct awaited open = {&times_open, &edges->opens, 1, 0};
+    uint64_t missed = edges_link_find(edges, edge->swap.other.id)->missed;
 
-    wait >>= missed < MISSED_MAX ? missed : MISSED_MAX;
-    edge->deadline_ns = deadline_after(edges->now_ns, wait);
+    edge->deadline_ns =
+        give_up_ns(edges, edge, (uint32_t)deadline_least(missed, MISSED_MAX), &open);
 }
 
 void edges_wait_data(struct edges *edges, struct edge *edge)
 {
-    uint64_t first = data_first_ns + edges->options.chunks * data_chunk_ns;
-    uint64_t wait = learned_ns(&edges->exchanges, first, data_floor_ns, data_cap_ns);
+    const struct awaited whole = {&times_edge, &edges->exchanges, 0, edges->options.chunks};
 
     edge->open_ns = edges->now_ns;
-    edge->deadline_ns = deadline_after(edges->now_ns, wait);
+    edge->deadline_ns = give_up_ns(edges, edge, 0, &whole);
 }
 
 void edges_wait_decision(struct edges *edges, struct edge *edge)
 {
-    uint64_t wait = decision_first_ns;
+    const struct awaited decision = {&times_decision, &edges->decisions, 1, 0};
 
-    if (edges->decisions.count >= DEADLINE_FEW) {
-        wait = deadline_window(&edges->decisions, DEADLINE_SPREAD, decision_first_ns,
-                               decision_floor_ns, decision_first_ns);
-    }
     edge->ready_ns = edges->now_ns;
-    edge->deadline_ns = deadline_after(edges->now_ns, wait);
+    edge->deadline_ns = give_up_ns(edges, edge, 0, &decision);
 }
 
 /* ---- who has the others wait ---- */
-
-static uint64_t slack_ns(const struct edges *edges)
-{
-    return patience_slack_ns(edges->pace_ns, slack_least_ns);
-}
 
 void edges_wait_begin(struct edges *edges, uint64_t period_ns)
 {
     struct peer_id peers[EDGES_MAX];
 
-    edges->pace_ns = period_ns > 0 ? period_ns : pace_unknown_ns;
+    patience_begin(&edges->patience, period_ns);
     edges->half_come_ns = edges->half_over_ns = 0;
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         peers[i] = edges->edges[i].swap.other.id;
@@ -91,9 +68,9 @@ void edges_wait_begin(struct edges *edges, uint64_t period_ns)
         struct edge *edge = &edges->edges[i];
 
         edge->is_measure = !patience_rests(&edges->patience, edge->swap.other.id, edges->now_ns);
-        edge->slack_ns = patience_left_ns(&edges->patience, edge->swap.other.id,
-                                          !exchange_is_proven(&edges->options, edge->swap.other.id),
-                                          slack_ns(edges), edges->now_ns);
+        edge->credit_ns = patience_left_ns(
+            &edges->patience, edge->swap.other.id,
+            !exchange_is_proven(&edges->options, edge->swap.other.id), edges->now_ns);
     }
 }
 
@@ -107,8 +84,8 @@ static uint64_t free_ns(const struct edges *edges, const struct edge *edge)
     uint64_t usual = deadline_lower(&edges->opens, 0) + edges->answer_ns;
 
     if (edge->state != EDGE_WAITING) usual += deadline_lower(&edges->exchanges, 0);
-    if (edges->options.goes_on && usual < edges->pace_ns / 2) usual = edges->pace_ns / 2;
-    return patience_free_ns(edges->begun_ns, half_ns(edges, edge), usual, edges->pace_ns);
+    if (edges->options.goes_on) usual = deadline_most(usual, edges->patience.pace_ns / 2);
+    return patience_free_ns(&edges->patience, edges->begun_ns, half_ns(edges, edge), usual);
 }
 
 void edges_wait_note(struct edges *edges)
@@ -138,7 +115,7 @@ void edges_wait_over(struct edges *edges, struct edge *edge)
         .free_ns = free_ns(edges, edge)};
 
     if (half_ns(edges, edge) == 0) return;
-    patience_charge(&edges->patience, &wait, slack_ns(edges), edges->now_ns);
+    patience_charge(&edges->patience, &wait, edges->now_ns);
 }
 
 /* The OPEN of a neighbour that has credit is still to come. */
@@ -147,7 +124,7 @@ static bool is_open_awaited(const struct edges *edges)
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         const struct edge *edge = &edges->edges[i];
 
-        if (edge->slack_ns > 0 && edge->state == EDGE_WAITING) return true;
+        if (edge->credit_ns > 0 && edge->state == EDGE_WAITING) return true;
     }
     return false;
 }
@@ -170,9 +147,7 @@ uint64_t edges_wait_until_ns(const struct edges *edges, const struct edge *edge)
         return is_open_awaited(edges) ? edge->deadline_ns : 0;
     }
     if (half_ns(edges, edge) == 0) return edge->deadline_ns;
-    until_ns = deadline_after(free_ns(edges, edge), edge->slack_ns);
-    if (edge->state == EDGE_PREPARED && until_ns < decided_ns(edges, edge)) {
-        until_ns = decided_ns(edges, edge);
-    }
-    return until_ns < edge->deadline_ns ? until_ns : edge->deadline_ns;
+    until_ns = deadline_after(free_ns(edges, edge), edge->credit_ns);
+    if (edge->state == EDGE_PREPARED) until_ns = deadline_most(until_ns, decided_ns(edges, edge));
+    return deadline_least(until_ns, edge->deadline_ns);
 }

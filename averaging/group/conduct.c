@@ -1,7 +1,7 @@
 /* See conduct.h. */
 #include "averaging/group/conduct.h"
 
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 
 enum {
     LEFT_EACH = 4, /* as much as so many parts returned */
@@ -10,7 +10,6 @@ enum {
     VAIN_MAX = 8, /* of one that is not proven half as many; so of the next */
     FORMS_MAX = 8
 };
-#define FORM_NS (5 * NS_PER_S) /* and a proposal without a START is forgotten */
 
 static struct conduct_of *find(struct conduct *conduct, struct peer_id peer)
 {
@@ -83,9 +82,9 @@ bool conduct_form(struct conduct *conduct, struct peer_id proposer, bool is_prov
     struct conduct_of *of = find_or_add(conduct, proposer);
 
     if (of->forms == 0) of->forms_ns = now_ns;
-    while (of->forms > 0 && now_ns - of->forms_ns >= FORM_NS) {
+    while (of->forms > 0 && now_ns - of->forms_ns >= FORM_FORGET_NS) {
         of->forms--; /* who is early now and then keeps nobody */
-        of->forms_ns += FORM_NS;
+        of->forms_ns += FORM_FORGET_NS;
     }
     if (++of->forms <= limit(FORMS_MAX, is_proven)) return false;
     of->forms /= 2;

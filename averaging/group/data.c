@@ -1,7 +1,7 @@
 /*
  * The data phase of a group round: contributions to owners, means back, each part on its own. The
- * picture is in group.c. Loop thread; pure.
- * How long it waits for whom: wait.c.
+ * picture is in group.c; how long it waits for whom, in data_wait.c; what is otherwise where sums
+ * are passed on, in relay.c. Loop thread; pure.
  */
 #include "averaging/group/group.h"
 
@@ -15,18 +15,6 @@
 static struct party *own_part(struct group *group)
 {
     return &group->parties[group->self];
-}
-
-static bool is_direct(const struct group *group)
-{
-    return group->plan.schedule == SCHEDULE_DIRECT;
-}
-
-/* Where a mean comes from its owner itself, over a connection that vouches for every byte, its hash
- * would be one more word of the same peer. */
-static bool wants_hashes(const struct group *group)
-{
-    return !is_direct(group);
 }
 
 static bool has_bit(uint64_t bits, uint32_t index)
@@ -73,20 +61,18 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     memset(group->partials, CHUNK_NONE, group->options.chunks);
     memset(group->means, CHUNK_NONE, group->options.chunks);
     memset(group->bitmap, 0, group->bitmap_bytes);
-    group->half_ns = group->gathered_ns = group->back_half_ns = 0;
     group->round = start->round;
     group->form = *start;
     group->form.statements = NULL; /* was the message's */
     group->form.statements_bytes = 0;
-    group->state = GROUP_SNAPSHOT;
-    group->snapshot_ns = group->now_ns;
+    group_become(group, GROUP_SNAPSHOT);
     (void)commands_add(out, COMMAND_SNAPSHOT);
 }
 
 /* ---- sending ---- */
 
-static struct command *send_range(struct group *group, struct peer_id to, enum data_kind kind,
-                                  uint32_t first, uint32_t count, struct commands *out)
+struct command *group_send_range(struct group *group, struct peer_id to, enum data_kind kind,
+                                 uint32_t first, uint32_t count, struct commands *out)
 {
     struct command *send = commands_add(out, COMMAND_SEND_RANGE);
 
@@ -99,39 +85,20 @@ static struct command *send_range(struct group *group, struct peer_id to, enum d
     return send;
 }
 
-/* Chunks of a part that could go to our parent in it, in order: sums are made from what comes in.
- */
-static uint32_t ready(const struct group *group, const struct party *part)
-{
-    uint32_t count = part->count - part->passed, done = 0;
-
-    if (part->children == 0) return count;
-    while (done < count && group->partials[part->first + part->passed + done] == CHUNK_DONE) {
-        done++;
-    }
-    return done;
-}
-
 /* What the credit of `to` allows and it does not have yet. */
 static void send_offers(struct group *group, uint32_t index, struct commands *out)
 {
     struct party *to = &group->parties[index];
+    uint32_t allowed = (uint32_t)deadline_least(to->credit, to->owed);
 
-    for (uint32_t i = 0; i < group->parties_count && to->is_linked && to->sent < to->credit; i++) {
-        struct party *part = &group->parties[i];
-        uint32_t count;
-        struct command *send;
-
-        if (i == group->self || part->parent != index) continue;
-        if (part->part != PART_OPEN && !part->is_out) continue;
-        count = ready(group, part);
-        if (count > to->credit - to->sent) count = to->credit - to->sent;
-        if (count == 0) continue;
-        send = send_range(group, to->ref.id, DATA_OFFER, part->first + part->passed, count, out);
-        if (send != NULL) send->is_partial = send->is_last = part->children != 0;
-        part->passed += count;
-        to->sent += count;
+    if (group_relays(group)) {
+        group_relay_offers(group, index, out);
+        return;
     }
+    if (!to->is_linked || to->sent >= allowed || (to->part != PART_OPEN && !to->is_out)) return;
+    (void)group_send_range(group, to->ref.id, DATA_OFFER, to->first + to->sent, allowed - to->sent,
+                           out);
+    to->sent = allowed;
 }
 
 static bool send_credit(const struct group *group, const struct party *party, uint32_t chunks,
@@ -159,7 +126,7 @@ static void grant(struct group *group, struct party *party, struct commands *out
  * nothing that would not be known. */
 static void show_start(struct group *group, const struct party *party, struct commands *out)
 {
-    if (is_direct(group) && own_part(group)->count == 0 && party->part == PART_OPEN) {
+    if (own_part(group)->count == 0 && party->part == PART_OPEN) {
         send_credit(group, party, 0, out);
     }
 }
@@ -185,31 +152,33 @@ void group_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *
     }
 }
 
-/* ---- sums of what children gave, and the owner's mean ---- */
+/* ---- the mean of our part ---- */
 
-static bool is_chunk_complete(const struct group *group, const struct party *part, uint32_t chunk)
+bool group_is_complete(const struct group *group, uint32_t part, uint32_t chunk)
 {
-    uint64_t missing = part->children & ~group->absorbed[chunk];
+    uint64_t missing = group->parties[part].children & ~group->absorbed[chunk];
 
-    return part->has_own && (missing & (group->arrived[chunk] | ~group->dropped)) == 0;
+    return group->parties[part].has_own &&
+           (missing & (group->arrived[chunk] | ~group->dropped)) == 0;
 }
 
-static void reduce_if_complete(struct group *group, uint32_t index, uint32_t chunk,
+static void reduce_if_complete(struct group *group, uint32_t part, uint32_t chunk,
                                struct commands *out)
 {
-    bool is_own = index == group->self;
-    uint8_t *state = is_own ? &group->means[chunk] : &group->partials[chunk];
     struct command *reduce;
 
-    if (*state != CHUNK_NONE || !is_chunk_complete(group, &group->parties[index], chunk)) return;
-    *state = CHUNK_REDUCING;
+    if (part != group->self) {
+        group_relay_sum(group, part, chunk, out);
+        return;
+    }
+    if (group->means[chunk] != CHUNK_NONE || !group_is_complete(group, part, chunk)) return;
+    group->means[chunk] = CHUNK_REDUCING;
     reduce = commands_add(out, COMMAND_REDUCE);
     if (reduce == NULL) return;
     reduce->stream = group->stream;
     reduce->first = chunk;
     reduce->count = 1;
-    reduce->is_partial = !is_own;
-    reduce->wants_hash = wants_hashes(group);
+    reduce->wants_hash = group_relays(group); /* see group_on_chunk() */
 }
 
 static void reduce_part(struct group *group, uint32_t index, struct commands *out)
@@ -228,7 +197,7 @@ static uint64_t contributors(struct group *group)
     uint64_t bits = 0;
 
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        bool is_all = i == group->self || !is_direct(group) ||
+        bool is_all = i == group->self || group_relays(group) ||
                       group->parties[i].done == own_part(group)->count;
 
         if (is_all) bits |= UINT64_C(1) << i;
@@ -241,7 +210,7 @@ static struct digest part_hash(const struct group *group, const struct party *pa
     return hash_of(group->hashes + part->first, part->count * sizeof *group->hashes);
 }
 
-/* To those below us in its tree. */
+/* To all who gave us theirs. */
 static void send_mean(struct group *group, const struct party *part, uint32_t chunk,
                       bool is_relayed, struct commands *out)
 {
@@ -249,7 +218,7 @@ static void send_mean(struct group *group, const struct party *part, uint32_t ch
 
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (!has_bit(part->children, i) || !group->parties[i].is_linked) continue;
-        send = send_range(group, group->parties[i].ref.id, DATA_MEAN, chunk, 1, out);
+        send = group_send_range(group, group->parties[i].ref.id, DATA_MEAN, chunk, 1, out);
     }
     if (send != NULL) send->is_last = is_relayed;
 }
@@ -295,12 +264,12 @@ static void bitmap_fill(struct group *group)
 /* Did anything of anyone else come in? Else "the mean" is our own part alone. */
 static bool has_mixed(const struct group *group)
 {
+    if (group_relays(group)) return group_relay_has_mixed(group);
     for (uint32_t i = 0; i < group->parties_count; i++) {
         const struct party *party = &group->parties[i];
 
-        if (i == group->self && is_direct(group)) continue;
-        if (is_direct(group) && party->done > 0) return true;
-        if (party->part == PART_COMMITTED && party->count > 0) return true;
+        if (i == group->self) continue;
+        if (party->done > 0 || (party->part == PART_COMMITTED && party->count > 0)) return true;
     }
     return false;
 }
@@ -361,14 +330,12 @@ static void fail(struct group *group, enum rc rc, const char *reason, struct com
     group_over(group, OVER_ABORTED, reason, false, out);
 }
 
-/* Where our values are added to those of others. */
+/* Our values of a part are added to those of others. */
 static void absorb_own(struct group *group, uint32_t index, struct commands *out)
 {
     const struct party *part = &group->parties[index];
-    struct command *absorb;
+    struct command *absorb = part->count == 0 ? NULL : commands_add(out, COMMAND_ABSORB_OWN);
 
-    if (part->count == 0 || (index != group->self && part->children == 0)) return;
-    absorb = commands_add(out, COMMAND_ABSORB_OWN);
     if (absorb == NULL) return;
     absorb->first = part->first;
     absorb->count = part->count;
@@ -382,11 +349,11 @@ static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
              rc == RC_NONFINITE ? "the local model is not finite" : "the snapshot failed", out);
         return;
     }
-    group->state = GROUP_DATA;
+    group_become(group, GROUP_DATA);
     group->data_ns = group->now_ns;
     group_wait_begin(group);
     for (uint32_t i = 0; i < group->parties_count && !group->has_failed; i++) {
-        absorb_own(group, i, out);
+        if (i == group->self || group_relay_passes(group, i)) absorb_own(group, i, out);
         if (i == group->self) continue;
         grant(group, &group->parties[i], out);
         show_start(group, &group->parties[i], out);
@@ -415,20 +382,14 @@ static void reduce_done(struct group *group, uint32_t chunk, enum rc rc, struct 
                         struct commands *out)
 {
     struct party *own = own_part(group);
-    bool is_partial;
 
     if (chunk >= group->options.chunks || group->has_failed) return;
-    is_partial = group->partials[chunk] == CHUNK_REDUCING;
-    if (!is_partial && group->means[chunk] != CHUNK_REDUCING) return;
+    if (group->partials[chunk] != CHUNK_REDUCING && group->means[chunk] != CHUNK_REDUCING) return;
     if (rc != RC_OK) {
         fail(group, rc, "a mean could not be formed", out);
         return;
     }
-    if (is_partial) {
-        group->partials[chunk] = CHUNK_DONE;
-        send_offers(group, group->parties[schedule_part(&group->plan, chunk)].parent, out);
-        return;
-    }
+    if (group_relay_summed(group, chunk, out)) return;
     group->means[chunk] = CHUNK_DONE;
     group->hashes[chunk] = hash;
     own->staged++;
@@ -479,7 +440,7 @@ enum rc group_on_credit(struct group *group, struct member_ref from,
         return RC_STALE;
     }
     if (credit->chunks == 0) return RC_OK; /* see show_start() */
-    if (is_direct(group) ? to->part != PART_OPEN && !to->is_out : group->has_failed) {
+    if (group_relays(group) ? group->has_failed : to->part != PART_OPEN && !to->is_out) {
         return RC_STALE;
     }
     if (to->credit > to->owed || credit->chunks > to->owed - to->credit) return RC_FORMAT;
@@ -495,9 +456,9 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
     if (digest_is_equal(part_hash(group, part), part->mean)) {
         part->part = PART_COMMITTED;
         group_wait_second_over(group, (uint32_t)(part - group->parties));
-    } else if (!is_direct(group)) {
+    } else if (group_relays(group)) {
         /* Of those who brought it, or the owner: who it was shows in a direct round. */
-        group_schedule_fail(group);
+        group_relay_fail(group);
     } else {
         part->part = PART_LOST;
         commands_score(out, part->ref.id, SCORE_BROKE, "its MEAN holds a wrong hash");
@@ -558,7 +519,7 @@ static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chun
     if (party->received >= party->granted) return RC_LIMIT;
     group->arrived[chunk] |= UINT64_C(1) << index;
     party->received++;
-    *weight = is_direct(group) ? party->weight : group_weight_below(group, part, index);
+    *weight = group_weight_below(group, part, index);
     return RC_OK;
 }
 
@@ -570,8 +531,7 @@ static enum rc on_mean_chunk(struct group *group, uint32_t index, uint32_t chunk
     part = &group->parties[schedule_part(&group->plan, chunk)];
     if (group->parties[index].is_unlike) return RC_STALE;
     if (part == own_part(group) || part->parent != index) return RC_FORMAT;
-    /* On a tree there is no mean before our own sum has gone up. */
-    if (!is_direct(group) && chunk - part->first >= part->passed) return RC_FORMAT;
+    if (group_relay_is_early(group, part, chunk)) return RC_FORMAT;
     if (part->part != PART_OPEN) return RC_STALE;
     if (group->means[chunk] != CHUNK_NONE) return RC_REPLAY;
     group->means[chunk] = CHUNK_CHECKING;
@@ -591,10 +551,11 @@ enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, struc
     }
     if (chunk->kind != DATA_MEAN || chunk->chunk >= group->options.chunks) return RC_FORMAT;
     part = schedule_part(&group->plan, chunk->chunk);
+    /* Where a mean comes from its owner itself, over a connection that vouches for every byte, its
+     * hash would be one more word of the same peer. */
     *use = (struct chunk_use){.likely_scale = 1,
-                              .is_passed_on =
-                                  part != group->self && group->parties[part].children != 0,
-                              .wants_hash = wants_hashes(group)};
+                              .is_passed_on = group_relay_passes(group, part),
+                              .wants_hash = group_relays(group)};
     return on_mean_chunk(group, (uint32_t)index, chunk->chunk);
 }
 
@@ -641,7 +602,7 @@ static void mean_checked(struct group *group, uint32_t index, uint32_t chunk, en
     part = &group->parties[schedule_part(&group->plan, chunk)];
     if (part->parent != index) return;
     group->means[chunk] = rc == RC_OK ? CHUNK_DONE : CHUNK_NONE;
-    if (rc == RC_REFUSED && is_direct(group)) {
+    if (rc == RC_REFUSED && !group_relays(group)) {
         group_part_refuse(group, index);
         over_if_all_ended(group, out);
         return;

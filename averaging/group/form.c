@@ -85,9 +85,7 @@ static void send_form_to_all(const struct group *group, const struct message_for
 
 static void promise(struct group *group, uint64_t round, uint32_t ballot)
 {
-    group->promised_round = round;
-    group->promised_ballot = ballot;
-    group->has_promised = true;
+    group->promised = (struct promised){round, ballot + 1};
 }
 
 static void form_fill(const struct group *group, uint32_t ballot, struct message_form *form)
@@ -111,11 +109,10 @@ static void propose(struct group *group, struct commands *out)
 {
     uint32_t ballot = group->order_self;
 
-    group_slack_turn(group, group->options.self);
+    group_charge_turn(group, group->options.self);
     if (group->counts.next_round > group->round) group->round = group->counts.next_round;
-    if (group->has_promised && group->promised_round == group->round &&
-        group->promised_ballot >= ballot) {
-        ballot = group->promised_ballot + 1;
+    if (group->promised.round == group->round && group->promised.next > ballot) {
+        ballot = group->promised.next;
     }
     if (ballot > GROUP_BALLOT_MAX) {
         group_over(group, OVER_ABORTED, "too many proposals failed", true, out);
@@ -127,12 +124,12 @@ static void propose(struct group *group, struct commands *out)
         return;
     }
     promise(group, group->round, ballot);
-    group->state = GROUP_FORMING;
+    group_become(group, GROUP_FORMING);
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
-    group->grace_ns = group_grace_ns(group);
+    group->window_ns = group_window_ns(group);
     group->form_half_ns = 0;
-    group->is_lingering = group->has_lingered = false;
+    group->is_open = false;
     memset(group->invited, 0, sizeof group->invited);
     group_forming_wait(group);
     group->form.deadline_ms = (uint32_t)((group->wait_until_ns - group->form_ns) / NS_PER_MS) + 1;
@@ -155,7 +152,7 @@ static void add_to_start(struct group *group, struct message_form *start, struct
 static void forming_close(struct group *group, struct commands *out)
 {
     struct message_form start = group->form;
-    uint64_t waited = group->now_ns - group->form_ns, grace = group->grace_ns;
+    uint64_t waited = group->now_ns - group->form_ns, window = group->window_ns;
     const struct statement own = {group->samples, group_rate(group)};
     bool only_direct = false, is_awaited = false;
 
@@ -170,8 +167,8 @@ static void forming_close(struct group *group, struct commands *out)
             only_direct |= group->invited[i].only_direct;
         } else if (is_linked && !group->invited[i].has_declined) {
             is_awaited = true;
-            if (group->has_lingered) continue; /* it counted when the window was over */
-            deadline_add(&group->arrivals, 2 * (waited < grace ? waited : grace));
+            if (group->is_open) continue; /* it counted when the window was over */
+            deadline_add(&group->arrivals, 2 * deadline_least(waited, window));
         }
     }
     if (start.members_count < 2) {
@@ -180,37 +177,31 @@ static void forming_close(struct group *group, struct commands *out)
             join(group, group->heard_from, &group->heard, out);
             return;
         }
-        if (is_awaited && group_linger(group)) return;
-        group_slack_missing(group);
+        if (is_awaited && group_leave_open(group)) return;
+        group_charge_missing(group);
         group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
         return;
     }
     group_plan_choose(group, &start);
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
-    group_slack_missing(group);
+    group_charge_missing(group);
     group_data_begin(group, &start, out);
 }
 
 static void forming_check(struct group *group, struct commands *out)
 {
-    group_forming_note(group);
-    if (!group->has_lingered) group_forming_wait(group); /* for fewer, it may be shorter */
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
-        struct peer_id id = group->form.members[i].id;
-
-        if (peer_id_is_equal(id, group->options.self)) continue;
-        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        if (roster_has(&group->roster, id) && group->now_ns < group->wait_until_ns) return;
-    }
-    forming_close(group, out);
+    group_forming_wait(group); /* for fewer, it may be shorter */
+    if (group->now_ns >= group->wait_until_ns) forming_close(group, out);
 }
 
 /* Another proposal is taken up: those who joined ours, or still may, need not wait for it. */
 static void forming_withdraw(struct group *group, struct commands *out)
 {
+    bool lingers = group_lingers(group);
+
     for (uint32_t i = 0; i < group->form.members_count; i++) {
-        if (!group->invited[i].has_joined && !group->is_lingering) continue;
+        if (!group->invited[i].has_joined && !lingers) continue;
         if (!roster_has(&group->roster, group->form.members[i].id)) continue;
         group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
                          ABORT_PROTOCOL, out);
@@ -229,20 +220,12 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
                    peer_id_is_equal(next->id, group->proposer.id) &&
                    boot_id_is_equal(next->boot, group->proposer.boot);
 
-    if (is_anew) group_slack_vain(group, false);
+    if (is_anew) group_came_back(group, false);
     group->left[group->left_next] = (struct group_left){group->proposer, group->form.round,
                                                         group->stream, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
     if (is_anew || !roster_has(&group->roster, group->proposer.id)) return;
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
-}
-
-/* As it was before what we joined. */
-static void promise_back(struct group *group)
-{
-    group->promised_round = group->near_round;
-    group->promised_ballot = group->near_ballot;
-    group->has_promised = group->has_near;
 }
 
 /* What we joined far ahead did not start: back to where we were. */
@@ -251,15 +234,14 @@ static void come_back(struct group *group)
     if (!group->is_far) return;
     group->is_far = false;
     group->round = group->counts.next_round;
-    promise_back(group);
+    group->promised = group->near;
 }
 
 static void become_ready(struct group *group, struct commands *out)
 {
     come_back(group);
-    group->state = GROUP_READY;
+    group_become(group, GROUP_READY);
     group->ready_ns = group->now_ns;
-    group->is_again = true;
     if (++group->attempts > GROUP_ATTEMPTS_MAX) {
         group_over(group, OVER_ABORTED, "no proposal came to a start", true, out);
     } else if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
@@ -285,13 +267,11 @@ static void join(struct group *group, struct member_ref proposer, const struct m
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
-    group_slack_turn(group, proposer.id);
+    group_charge_turn(group, proposer.id);
     come_back(group);
     group->is_far = group_is_far(group, form->round);
-    group->near_round = group->promised_round;
-    group->near_ballot = group->promised_ballot;
-    group->has_near = group->has_promised;
-    group->state = GROUP_JOINED;
+    group->near = group->promised;
+    group_become(group, GROUP_JOINED);
     group->round = form->round;
     group->form = *form;
     group->form.statements = NULL; /* START's; these would not outlive the call */
@@ -299,7 +279,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->proposer = proposer;
     group->stream = group_stream(proposer, form->round);
     group->form_ns = group->now_ns;
-    group->grace_ns = group_grace_ns(group);
+    group->window_ns = group_window_ns(group);
     group->wait_until_ns = deadline_after(group->now_ns, group_join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
     group->stated = (struct statement){group->samples, group_rate(group)};
@@ -396,13 +376,13 @@ static bool is_before_us(const struct group *group, uint32_t place)
  * window pass. */
 static uint64_t own_turn_ns(const struct group *group)
 {
-    uint64_t grace = group_grace_ns(group), brief = grace / BRIEF_SHARE;
-    uint64_t turn = deadline_after(group->ready_ns, group->is_again ? grace : 0);
+    uint64_t window = group_window_ns(group);
+    uint64_t brief = deadline_most(window / BRIEF_SHARE, group->answer_ns);
+    uint64_t turn = deadline_after(group->ready_ns, group->attempts > 0 ? window : 0);
 
-    if (brief < group->answer_ns) brief = group->answer_ns;
     for (uint32_t i = 0; i < group->order_self; i++) {
         if (!is_before_us(group, i)) continue;
-        turn = deadline_after(turn, group_rests(group, group->order[i].id) ? brief : grace);
+        turn = deadline_after(turn, group_rests(group, group->order[i].id) ? brief : window);
     }
     return turn;
 }
@@ -411,9 +391,9 @@ void group_form_begin(struct group *group, struct commands *out)
 {
     bool is_open = group_hears_open(group) && group_is_above_promise(group, &group->heard);
 
-    group->state = GROUP_READY;
+    group_become(group, GROUP_READY);
     group->ready_ns = group->now_ns;
-    group->is_again = group->has_vain = false;
+    group->vain_ns = 0;
     group->has_heard = false;
     if (is_open) {
         join(group, group->heard_from, &group->heard, out);
@@ -423,16 +403,6 @@ void group_form_begin(struct group *group, struct commands *out)
 }
 
 /* ---- answers ---- */
-
-/* The quickest answer is the nearest to a round trip: whoever is not ready takes its time. */
-static void answered(struct group *group, struct peer_id id)
-{
-    uint32_t place = roster_find(&group->roster, id);
-    uint64_t took = group->now_ns - group->form_ns, *quickest = &group->answers_ns[place];
-
-    if (place == ROSTER_NONE) return;
-    if (*quickest == 0 || took < *quickest) *quickest = took > 0 ? took : 1;
-}
 
 enum rc group_on_join(struct group *group, struct member_ref from, const struct message_join *join,
                       struct commands *out)
@@ -456,13 +426,12 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
         return RC_MISMATCH;
     }
     if (group->invited[index].has_joined) return RC_REPLAY;
+    group_open_joined(group);
     group->invited[index].has_joined = true;
     group->invited[index].stated = (struct statement){join->samples, join->rate};
     group->invited[index].only_direct = join->only_direct != 0;
-    answered(group, from.id);
-    group_slack_waited(group, (uint32_t)index);
-    group_linger_joined(group);
-    if (!group->has_lingered && !group->invited[index].has_declined) { /* one each: the first */
+    group_charge_answer(group, (uint32_t)index);
+    if (!group->is_open && !group->invited[index].has_declined) { /* one each: the first */
         deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     }
     forming_check(group, out);
@@ -502,7 +471,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     group_hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
-    if (is_ours(group, from, start)) group_slack_vain(group, false);
+    if (is_ours(group, from, start)) group_came_back(group, false);
     /* What we joined may still begin, and counts on us. */
     if (group->state == GROUP_JOINED && !is_ours(group, from, start)) return RC_OK;
     group->round = group->counts.next_round;
@@ -529,7 +498,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
             become_ready(group, out);
             return rc;
         }
-        group_slack_started(group, start);
+        group_charge_absent(group, start);
         if (group_is_leap(group, start->round)) group->ahead_left = 0;
         group->is_far = false;
         group_data_begin(group, start, out);
@@ -556,13 +525,13 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
         return RC_STALE;
     }
     if (group->state == GROUP_FORMING) {
-        if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
+        if (!group->invited[index].has_joined) group_charge_answer(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         group->invited[index].has_declined = true;
         forming_check(group, out);
     } else if (peer_id_is_equal(from.id, group->proposer.id)) {
-        group_slack_vain(group, true);
-        promise_back(group); /* it will not start */
+        group_came_back(group, true);
+        group->promised = group->near; /* it will not start */
         become_ready(group, out);
     } else {
         group->invited[index].has_aborted = true;
@@ -579,7 +548,7 @@ void group_form_on_link_up(struct group *group, struct member_ref peer, struct c
     if (group->state != GROUP_FORMING || index < 0 || group->invited[index].has_joined) return;
     if (!boot_id_is_equal(group->form.members[index].boot, peer.boot)) return;
     send_form(&group->form, MESSAGE_FORM, peer.id, out); /* the first may have been lost */
-    if (!group->has_lingered) group_forming_wait(group);
+    group_forming_wait(group);
 }
 
 void group_form_on_link_lost(struct group *group, struct peer_id peer, struct commands *out)
@@ -587,10 +556,10 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
     int index = form_find(&group->form, peer);
 
     if (group->state == GROUP_JOINED && peer_id_is_equal(peer, group->proposer.id)) {
-        group_slack_vain(group, false);
+        group_came_back(group, false);
         become_ready(group, out);
     } else if (group->state == GROUP_FORMING && index >= 0) {
-        if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
+        if (!group->invited[index].has_joined) group_charge_answer(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         forming_check(group, out);
     }
@@ -614,7 +583,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         commands_score(out, group->proposer.id, SCORE_LATE,
                        "proposed a round and did not start it");
-        group_slack_vain(group, false);
+        group_came_back(group, false);
         leave(group, NULL, 0, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {

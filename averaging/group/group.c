@@ -15,7 +15,7 @@
  * remembers it and answers when its own round begins. START{who joined} goes to all invited when
  * everyone linked has answered or the window (deadline.h) closes. The n-th in the order waits n
  * windows and then proposes with a higher ballot. Where training goes on meanwhile, a proposal that
- * nobody has joined when its window is over stays open (grace.c). A member joins at
+ * nobody has joined when its window is over stays open (form_wait.c). A member joins at
  * most one FORM per (round, ballot), and only rising ones; one that is listed by a START it has
  * turned from says ABORT at once, so nobody waits for it. A round number is used up when a START
  * was sent.
@@ -79,6 +79,7 @@ static struct exchange *group_create(const struct exchange_options *options)
     group->base.ops = &exchange_group;
     group->options = *options;
     group->ahead_left = GROUP_ROUND_NEAR;
+    patience_begin(&group->patience, 0);
     group->bitmap_bytes = (options->chunks + 7) / 8;
     group->arrived = mem_array(options->chunks, sizeof *group->arrived);
     group->absorbed = mem_array(options->chunks, sizeof *group->absorbed);
@@ -101,16 +102,23 @@ static void link_add(struct group *group, struct member_ref ref)
     (void)roster_add(&group->roster, ref); /* if it is full: as if out of reach */
 }
 
-static void link_remove(struct group *group, struct peer_id id)
-{
-    uint32_t place = roster_remove(&group->roster, id), last = group->roster.count;
-
-    if (place == ROSTER_NONE) return;
-    group->answers_ns[place] = group->answers_ns[last];
-    group->answers_ns[last] = 0;
-}
-
 /* ---- shared by both phases ---- */
+
+#define TO(state) (1u << GROUP_##state)
+static const unsigned may_become[GROUP_DATA + 1] = {
+    [GROUP_IDLE] = TO(READY),
+    [GROUP_READY] = TO(READY) | TO(FORMING) | TO(JOINED) | TO(IDLE),
+    [GROUP_FORMING] = TO(READY) | TO(JOINED) | TO(SNAPSHOT) | TO(IDLE),
+    [GROUP_JOINED] = TO(READY) | TO(JOINED) | TO(SNAPSHOT) | TO(IDLE),
+    [GROUP_SNAPSHOT] = TO(DATA) | TO(IDLE),
+    [GROUP_DATA] = TO(IDLE),
+};
+
+void group_become(struct group *group, enum group_state next)
+{
+    CHECK((may_become[group->state] & (1u << next)) != 0);
+    group->state = next;
+}
 
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
                       enum abort_code code, struct commands *out)
@@ -137,8 +145,7 @@ static uint32_t parties_alive(const struct group *group)
 {
     uint32_t alive = 0;
 
-    if (group->plan.schedule != SCHEDULE_DIRECT)
-        return group->parties_count; /* in what is complete */
+    if (group_relays(group)) return group->parties_count; /* in what is complete */
     for (uint32_t i = 0; i < group->parties_count; i++) {
         alive += i == group->self || (group->parties[i].is_linked && !group->parties[i].is_dropped);
     }
@@ -164,13 +171,9 @@ void group_over(struct group *group, enum over_result result, const char *reason
     struct command *over = commands_add(out, COMMAND_OVER);
 
     if (has_started) group_plan_learn(group, result == OVER_COMMITTED);
-    /* What was left open ends late, and would feed the pace from itself; what is owed follows soon.
-     */
-    if (group->options.is_patient && !has_started) group->begun_ns = 0;
     if (result == OVER_COMMITTED) {
         group->counts.rounds_ok++;
         group_ahead_earn(group, GROUP_AHEAD_ROUND);
-        if (group->state == GROUP_DATA) group_wait_learn(group);
     } else {
         group->counts.rounds_aborted += !is_skipped;
         group->counts.rounds_skipped += is_skipped;
@@ -191,10 +194,10 @@ void group_over(struct group *group, enum over_result result, const char *reason
             (struct group_past){group->proposer, group->round, group->stream, true};
         group->past_next = (group->past_next + 1) % GROUP_PAST_MAX;
     }
-    if (has_started || group->promised_ballot >= GROUP_BALLOT_MAX) {
+    if (has_started || group->promised.next > GROUP_BALLOT_MAX) {
         group_set_next(group, group->round + 1);
     }
-    group->state = GROUP_IDLE;
+    group_become(group, GROUP_IDLE);
 }
 
 /* ---- the contract ---- */
@@ -248,9 +251,7 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
     CHECK(has_self);
     group->order_count = members->count;
     group->samples = samples;
-    group->period_ns = members->period_ns;
-    if (group->begun_ns != 0) deadline_add(&group->paces, now_ns - group->begun_ns);
-    group->begun_ns = now_ns;
+    patience_begin(&group->patience, members->period_ns);
     group->round = group->counts.next_round;
     group->attempts = 0;
     group_lines_learn(group);
@@ -350,7 +351,7 @@ static void group_on_link_lost(struct exchange *exchange, struct peer_id peer, u
     struct group *group = group_of(exchange);
 
     group->now_ns = now_ns;
-    link_remove(group, peer);
+    (void)roster_remove(&group->roster, peer);
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) {
         group_data_on_link_lost(group, peer, out);
     } else {

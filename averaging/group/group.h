@@ -58,13 +58,13 @@ struct statement {
 struct party {
     struct member_ref ref;
     bool is_linked;
-    float weight;      /* of its model in the mean */
-    bool is_dropped;   /* nothing more is awaited for our part */
-    bool is_unlike;    /* it has no START of this round, or another than we */
-    bool is_cut;       /* its link was lost in this round */
-    bool is_out;       /* nothing of it is waited for or taken, by our own choice; it has ours */
-    uint64_t slack_ns; /* as of our snapshot, and of the latest charge */
-    uint32_t awaited;  /* chunks it is to give us, of all parts; direct: those of our own */
+    float weight;       /* of its model in the mean */
+    bool is_dropped;    /* nothing more is awaited for our part */
+    bool is_unlike;     /* it has no START of this round, or another than we */
+    bool is_cut;        /* its link was lost in this round */
+    bool is_out;        /* nothing of it is waited for or taken, by our own choice; it has ours */
+    uint64_t credit_ns; /* as of our snapshot, and of the latest charge */
+    uint32_t awaited;   /* chunks it is to give us, of all parts; direct: those of our own */
     uint32_t granted, received, done; /* of these: allowed, begun to arrive, absorbed */
     uint64_t since_ns, until_ns;      /* when the first and the latest of them were absorbed */
     uint32_t owed;                    /* chunks we are to give it; direct: those of its part */
@@ -93,6 +93,19 @@ struct invited {
     struct digest start;           /* of the START it then had */
 };
 
+/* The highest that was proposed or joined: a later round, or from this ballot on in this one. */
+struct promised {
+    uint64_t round;
+    uint32_t next;
+};
+
+/* What all others owe us in a data phase. */
+struct stage {
+    struct deadline halves; /* how long it took half of them */
+    uint64_t usual_ns;      /* by these, in this phase */
+    uint64_t half_ns;       /* when half of them were through it; 0: not yet */
+};
+
 /* A proposal we joined and turned from: its START may still count on us. */
 struct group_left {
     struct member_ref proposer;
@@ -115,7 +128,6 @@ struct group {
     struct exchange_counts counts; /* next_round is what begin() will use */
     uint64_t now_ns;               /* of the latest call */
     struct roster roster;
-    uint64_t answers_ns[LINKS_MAX]; /* in the roster's places: the quickest JOIN; 0: none yet */
 
     enum group_state state;
     uint64_t round, samples;
@@ -123,25 +135,20 @@ struct group {
     uint32_t order_count, order_self;
     uint64_t ready_ns; /* since when we wait for a proposal */
     uint32_t attempts;
-    bool is_again; /* not the first wait of this round: even the first in the order waits */
 
     uint8_t statements[GROUP_MEMBERS_MAX * STATEMENT_BYTES]; /* of our START */
     struct statement stated;                                 /* JOINED: what we said in JOIN */
     struct message_form form; /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns; /* of it: FORMING since, or JOINED since; until */
-    uint64_t grace_ns;               /* as known at form_ns */
+    uint64_t window_ns;              /* as known at form_ns */
     uint64_t form_half_ns;           /* FORMING: when half of the others had answered; 0: not yet */
-    bool is_lingering; /* FORMING: the window is over, nobody has joined, and it is left open */
-    bool has_lingered; /* ...or was: so late is no answer, but somebody's border */
+    bool is_open; /* FORMING: the window was over and nobody had joined: so late is no answer, but
+                     somebody's border */
     struct invited invited[GROUP_MEMBERS_MAX];
-    uint64_t promised_round; /* the highest (round, ballot) proposed or joined */
-    uint32_t promised_ballot;
-    bool has_promised;
-    bool is_far; /* JOINED: what we joined is far ahead; then this was the promise before */
-    uint64_t near_round;
-    uint32_t near_ballot;
-    bool has_near;
+    struct promised promised;
+    struct promised near;          /* JOINED: as it was before */
+    bool is_far;                   /* what we joined is far ahead */
     uint64_t ahead_left, ahead_ns; /* rounds that words may still take us ahead; as of when */
     struct message_form heard;     /* a FORM that came before we were ready */
     struct member_ref heard_from;
@@ -151,9 +158,9 @@ struct group {
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
     struct patience patience;
-    struct peer_id vain_of; /* READY: whose proposal came to nothing, since when it has us wait */
-    uint64_t vain_ns;
-    bool has_vain, is_taken_back;
+    struct peer_id vain_of; /* READY: whose proposal came to nothing, */
+    uint64_t vain_ns;       /* ...since when it has us wait; 0: nobody's */
+    bool is_taken_back;
     struct conduct conduct;
 
     uint64_t stream;     /* JOINED, DATA: of the round's chunks */
@@ -162,9 +169,9 @@ struct group {
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
     struct schedule_plan plan;
-    /* Not direct: weights of what those who give us theirs have summed up, part by part. In all
-     * parts together nobody has more children than in halving, where they are 2^k - 1, and one who
-     * is beyond 2^k in each of 2^k parts. */
+    /* Weights of what those who give us theirs have summed up, part by part. In all parts together
+     * nobody has more children than in halving, where they are 2^k - 1, and one who is beyond 2^k
+     * in each of 2^k parts. */
     float below[GROUP_MEMBERS_MAX];
     bool has_refused;      /* a mean was too far away to be taken over */
     bool has_failed;       /* not direct: a member is missing, so what is open comes to nothing */
@@ -176,25 +183,14 @@ struct group {
     struct digest *hashes; /* [chunks] of the encoded means */
     uint8_t *bitmap;
     uint32_t bitmap_bytes;
-    uint64_t data_ns, progress_ns, snapshot_ns;
-    uint64_t half_ns;      /* when half of the contributions to our part were in; 0: not yet */
-    uint64_t gathered_ns;  /* when the latest was, or was given up; 0: none yet */
-    uint64_t back_half_ns; /* when half of the others' parts were back; 0: not yet */
-    bool has_missed;       /* somebody was given up in this data phase */
+    uint64_t data_ns, progress_ns;
+    struct stage given, back; /* contributions to our part; the others' parts */
+    uint64_t gathered_ns;     /* when the latest contribution was in, or given up; 0: none yet */
     struct group_past past[GROUP_PAST_MAX]; /* a ring */
     uint32_t past_next;
 
-    uint64_t patience_ns;       /* of this data phase: see wait.c */
-    uint64_t usual_ns, back_ns; /* usually half are in so soon, and back */
-    struct deadline arrivals;   /* JOIN after FORM */
-    struct deadline paces;      /* begin after begin */
-    struct deadline phases;     /* data phases */
-    struct deadline halves;     /* until half of all contributions were in */
-    struct deadline backs;      /* until half of all parts were back */
-    struct deadline snapshots;  /* until ours was taken */
-    uint64_t begun_ns;          /* 0: the next begin teaches no pace */
-    uint64_t period_ns;         /* of the latest begin; 0: not known */
-    uint64_t answer_ns;         /* over the lines of half of those of begin(); 0: not known */
+    struct deadline arrivals; /* JOIN after FORM */
+    uint64_t answer_ns;       /* over the lines of half of those of begin(); 0: not known */
 
     struct group_rates rates_seen;
     uint64_t direct_until; /* rounds we propose before this one are direct: others have failed */
@@ -207,6 +203,8 @@ static inline bool member_ref_is_equal(struct member_ref a, struct member_ref b)
 }
 
 /* group.c */
+/** The only place where the state changes. */
+void group_become(struct group *group, enum group_state next);
 /** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
                       enum abort_code code, struct commands *out);
@@ -297,6 +295,28 @@ void group_data_on_link_lost(struct group *group, struct peer_id peer, struct co
 void group_data_cancel(struct group *group, enum abort_code code, struct commands *out);
 /** Reduce what is complete, end what has ended. */
 void group_data_advance(struct group *group, struct commands *out);
+/** All who are to give us this chunk of `part` have, or are awaited no more; and we have added
+ * ours. */
+bool group_is_complete(const struct group *group, uint32_t part, uint32_t chunk);
+struct command *group_send_range(struct group *group, struct peer_id to, enum data_kind kind,
+                                 uint32_t first, uint32_t count, struct commands *out);
+
+/* relay.c: where the sums of several members are passed on */
+/** This round is such a one: not direct. What follows does nothing, or says no, in others. */
+bool group_relays(const struct group *group);
+/** We pass on sums, and the mean, of this part, which is another's. */
+bool group_relay_passes(const struct group *group, uint32_t part);
+/** More of this chunk, in a part of another, has come in: sum it up if that was all. */
+void group_relay_sum(struct group *group, uint32_t part, uint32_t chunk, struct commands *out);
+/** It is summed up, if it was to be: false, if not. */
+bool group_relay_summed(struct group *group, uint32_t chunk, struct commands *out);
+/** Sums, and our own values, to `index`, as its credit allows. */
+void group_relay_offers(struct group *group, uint32_t index, struct commands *out);
+/** The mean of a chunk comes before we have given our sum of it. */
+bool group_relay_is_early(const struct group *group, const struct party *part, uint32_t chunk);
+/** A member is lost: what is open comes to nothing, for all. */
+void group_relay_fail(struct group *group);
+bool group_relay_has_mixed(const struct group *group);
 
 /* lost.c: who is lost to a running round */
 /** Nothing more is awaited of this member: neither its contribution nor its part. Not direct: the
@@ -308,8 +328,6 @@ void group_part_refuse(struct group *group, uint32_t index);
 void group_party_left(struct group *group, uint32_t index, struct commands *out);
 /** No contribution of this member is awaited any more. */
 void group_party_drop(struct group *group, uint32_t index);
-/** Not direct: what is open comes to nothing, for all. */
-void group_schedule_fail(struct group *group);
 /** The round has mixed nothing. */
 void group_came_to_nothing(struct group *group, struct commands *out);
 
@@ -344,63 +362,46 @@ bool group_is_leap(const struct group *group, uint64_t round);
 /** A later round was heard of, from one of whom we need not believe everything. */
 void group_hear_round(struct group *group, uint64_t round);
 
-/* grace.c: how long the forming of a group waits */
-/** For the answers to our FORM. */
-uint64_t group_grace_ns(const struct group *group);
-/** For the START of `group->proposer`, whatever its FORM says. */
-uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form);
-/** A FORM was heard before we were ready, and is likely to be open still. */
-bool group_hears_open(const struct group *group);
-/** Our window is over and nobody has joined: leave the proposal open? Then for how long is set. */
-bool group_linger(struct group *group);
-/** Somebody joins. If it had been left open, the others have one more window then. */
-void group_linger_joined(struct group *group);
-/** Nobody waits for this round yet: it may be begun, or given up, without a loss. */
-bool group_lingers(const struct group *group);
-/** Until when what another has proposed can be joined; 0: there is nothing, or not now. */
-uint64_t group_invited_until_ns(const struct group *group);
-
-/** At begin(): how long answers take over the lines of those who are there. */
-void group_lines_learn(struct group *group);
-
-/* slack.c: how much later than the others a member may be */
-/** Our own time from round to round, without waiting; a guess where it is not known. */
-uint64_t group_pace_ns(const struct group *group);
-/** Of any member, in one round. */
-uint64_t group_slack_ns(const struct group *group);
-/** Of this one, which may have used it up. */
-uint64_t group_slack_of(const struct group *group, struct peer_id id);
-/** ...while a group forms. */
-uint64_t group_forming_slack_ns(const struct group *group, struct peer_id id);
-/** `proposer` proposes; those that had us wait until now are charged. */
-void group_slack_turn(struct group *group, struct peer_id proposer);
-/** FORMING: a member of the FORM answers, says no, is gone, or is given up. It is charged for what
- *  we waited. */
-void group_slack_waited(struct group *group, uint32_t index);
-/** FORMING: all who have not answered are given up. */
-void group_slack_missing(struct group *group);
-/** JOINED: what we joined does not begin with us; its proposer is charged when another does. */
-void group_slack_vain(struct group *group, bool is_taken_back);
-/** JOINED: who is not in START is charged, if we waited for it. */
-void group_slack_started(struct group *group, const struct message_form *start);
-/** DATA: how all parties stand and what slack they have, looked up once and not at each event. */
-void group_slack_note(struct group *group);
-/** DATA: how many rounds there are to one in which a member sees who contributes late. */
-uint32_t group_slack_times(const struct group *group);
-/** DATA: this party had us wait until now, as we have seen, or were told; it is charged `times`
- * what is beyond `free_ns`. */
-void group_slack_data(struct group *group, uint32_t index, bool is_seen, uint32_t times,
-                      uint64_t free_ns);
+/* form_wait.c: how long the forming of a group waits */
+/** How long this one may have us wait; it may have used that up. */
+uint64_t group_credit_ns(const struct group *group, struct peer_id id);
 /** Its credit was used up: it is not waited for just now. */
 bool group_rests(const struct group *group, struct peer_id id);
 /** There are no rounds with it just now. */
 bool group_leaves_out(const struct group *group, struct peer_id id);
-/** FORMING: somebody has answered. */
-void group_forming_note(struct group *group);
+/** It had us wait until now, and for nothing since `free_ns`; it is charged that so many times. */
+void group_charge(struct group *group, struct peer_id id, bool has_come, uint32_t times,
+                  uint64_t free_ns);
+/** At begin(): how long answers take over the lines of those who are there. */
+void group_lines_learn(struct group *group);
+/** How long answers to our FORM take. */
+uint64_t group_window_ns(const struct group *group);
 /** FORMING: sets until when those who have not answered are waited for. */
 void group_forming_wait(struct group *group);
+/** Our window is over and nobody has joined: leave the proposal open? Then for how long is set. */
+bool group_leave_open(struct group *group);
+/** Somebody joins it: if it is the first, the others have one more window. */
+void group_open_joined(struct group *group);
+/** Nobody waits for this round yet: it may be begun, or given up, without a loss. */
+bool group_lingers(const struct group *group);
+/** FORMING: a member answers, says no, or is gone; or all who have not answered are given up. They
+ *  are charged for what we waited. */
+void group_charge_answer(struct group *group, uint32_t index);
+void group_charge_missing(struct group *group);
+/** JOINED: what we joined does not begin with us; its proposer is charged when another does. */
+void group_came_back(struct group *group, bool is_taken_back);
+/** `proposer` proposes; those that had us wait until now are charged. */
+void group_charge_turn(struct group *group, struct peer_id proposer);
+/** JOINED: how long to wait for the START of `group->proposer`, whatever its FORM says. */
+uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form);
+/** JOINED: who is not in START is charged, if we waited for it. */
+void group_charge_absent(struct group *group, const struct message_form *start);
+/** A FORM was heard before we were ready, and is likely to be open still. */
+bool group_hears_open(const struct group *group);
+/** Until when what another has proposed can be joined; 0: there is nothing, or not now. */
+uint64_t group_invited_until_ns(const struct group *group);
 
-/* wait.c: how long the data phase waits for whom */
+/* data_wait.c: how long the data phase waits for whom */
 /** Our snapshot is there. */
 void group_wait_begin(struct group *group);
 /** Some of this member's contribution to our part is still to come. */
@@ -413,8 +414,6 @@ void group_wait_first_over(struct group *group, uint32_t index);
 void group_wait_second_over(struct group *group, uint32_t index);
 /** A mean comes back, of these members, a bit each. */
 void group_wait_returned(struct group *group, uint64_t contributors);
-/** The round is committed: learn from it. */
-void group_wait_learn(struct group *group);
 void group_data_tick(struct group *group, struct commands *out);
 uint64_t group_data_next_ns(const struct group *group);
 
@@ -425,8 +424,8 @@ void group_plan_choose(struct group *group, struct message_form *start);
 MUST_USE enum rc group_plan_check(const struct group *group, const struct message_form *start);
 /** From START: who gives whom what. */
 void group_plan_begin(struct group *group, const struct message_form *start);
-/** Not direct: the weight of all whose values are in the sum of `part` that `child`, one of its
- *  children here, gives us. */
+/** The weight of all whose values are in what `child` gives us of `part`: its own, in direct
+ * rounds. */
 float group_weight_below(const struct group *group, uint32_t part, uint32_t child);
 /** Bytes a second that we can take in and send out; 0: not known. */
 uint64_t group_rate(const struct group *group);

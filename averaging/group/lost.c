@@ -9,11 +9,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-static bool is_direct(const struct group *group)
-{
-    return group->plan.schedule == SCHEDULE_DIRECT;
-}
-
 void group_party_drop(struct group *group, uint32_t index)
 {
     bool was_awaited = group_is_awaited(group, index);
@@ -23,24 +18,14 @@ void group_party_drop(struct group *group, uint32_t index)
     if (was_awaited) group_wait_first_over(group, index);
 }
 
-/* What is complete stays; the others hear of it when the round is over here. */
-void group_schedule_fail(struct group *group)
-{
-    group->has_failed = true;
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (i != group->self) group_party_drop(group, i);
-        if (group->parties[i].part == PART_OPEN) group->parties[i].part = PART_LOST;
-    }
-}
-
 void group_party_lose(struct group *group, uint32_t index)
 {
     struct party *party = &group->parties[index];
     bool is_charged = group_is_awaited(group, index); /* for its contribution */
 
     CHECK(index != group->self);
-    if (!is_direct(group)) {
-        group_schedule_fail(group);
+    if (group_relays(group)) {
+        group_relay_fail(group);
         return;
     }
     group_party_drop(group, index);
@@ -64,7 +49,7 @@ void group_part_refuse(struct group *group, uint32_t index)
 void group_party_left(struct group *group, uint32_t index, struct commands *out)
 {
     struct peer_id id = group->parties[index].ref.id, proposer = group->proposer.id;
-    bool has_part = is_direct(group) && group->parties[index].part == PART_OPEN;
+    bool has_part = !group_relays(group) && group->parties[index].part == PART_OPEN;
 
     group_party_lose(group, index);
     if (!has_part) return;

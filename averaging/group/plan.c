@@ -56,7 +56,7 @@ uint64_t group_rate_of(const struct group *group, uint32_t index)
     const struct party *party = &group->parties[index];
     uint64_t bytes, took = party->until_ns - party->since_ns, rate;
 
-    if (group->plan.schedule != SCHEDULE_DIRECT || party->done < FLOW_CHUNKS || took == 0) return 0;
+    if (group_relays(group) || party->done < FLOW_CHUNKS || took == 0) return 0;
     bytes = (uint64_t)(party->done - 1) * group->options.chunk_bytes;
     rate = (uint64_t)((double)bytes * NS_PER_S / (double)took);
     return rate < RATE_CAP ? rate : RATE_CAP;
@@ -114,7 +114,7 @@ void group_plan_learn(struct group *group, bool has_committed)
         group->counts.scheduled[group->plan.schedule]++;
         group->counts.schedule = group->plan.schedule;
     }
-    if (group->plan.schedule == SCHEDULE_DIRECT) {
+    if (!group_relays(group)) {
         if (group->state == GROUP_DATA && has_committed) measure(group);
     } else if (has_committed && !group->has_failed) {
         if (group->caution > 0) group->caution--; /* trust comes back slower than it goes */
@@ -134,20 +134,6 @@ enum rc group_plan_check(const struct group *group, const struct message_form *s
         return RC_FORMAT;
     }
     return start->schedule == SCHEDULE_DIRECT || group->options.may_relay ? RC_OK : RC_MISMATCH;
-}
-
-/* One way: half of the median member's quickest answer. */
-static uint64_t latency_ns(struct group *group, const struct message_form *start)
-{
-    uint64_t answers[GROUP_MEMBERS_MAX];
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < start->members_count; i++) {
-        uint32_t place = roster_find(&group->roster, start->members[i].id);
-
-        if (place != ROSTER_NONE) answers[count++] = group->answers_ns[place];
-    }
-    return median_known(answers, count) / 2;
 }
 
 static enum schedule schedule_of(struct group *group, const struct message_form *start)
@@ -174,7 +160,7 @@ static enum schedule schedule_of(struct group *group, const struct message_form 
         if (rate == 0 || rate > RATE_CAP) rate = rate == 0 ? middle : RATE_CAP;
         chunk_ns[i] = (uint64_t)options->chunk_bytes * NS_PER_S / rate + 1;
     }
-    return schedule_choose(n, options->chunks, rates, latency_ns(group, start), chunk_ns);
+    return schedule_choose(n, options->chunks, rates, group->answer_ns / 2, chunk_ns);
 }
 
 void group_plan_choose(struct group *group, struct message_form *start)
@@ -247,5 +233,5 @@ void group_plan_begin(struct group *group, const struct message_form *start)
             if ((part->children >> j & 1) != 0) group->parties[j].awaited += part->count;
         }
     }
-    if (plan->schedule != SCHEDULE_DIRECT) weights_fill(group);
+    weights_fill(group);
 }

@@ -13,13 +13,10 @@
  */
 #include "averaging/group/group.h"
 
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 #include "base/check.h"
 
 #include <string.h>
-
-static const uint64_t start_late_ns = 150 * NS_PER_MS; /* half of the shortest window for data */
-static const uint64_t start_late_most_ns = 3 * NS_PER_S;
 
 /* ---- its words ---- */
 
@@ -161,8 +158,8 @@ static uint64_t start_due_ns(const struct group *group, uint32_t index)
     uint64_t line_ns;
 
     if (invited->credit_ns == 0 || invited->has_aborted) return UINT64_MAX;
-    line_ns = exchange_trips_ns(&group->options, group->proposer.id, 1, start_late_most_ns);
-    return deadline_after(invited->credit_ns, start_late_ns > line_ns ? start_late_ns : line_ns);
+    line_ns = exchange_trips_ns(&group->options, group->proposer.id, 1, ANSWER_MOST_NS);
+    return deadline_after(invited->credit_ns, deadline_most(START_LATE_NS, line_ns));
 }
 
 /* We wait on: START may yet come, and that the other has one is no more than its word. */

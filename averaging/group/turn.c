@@ -14,8 +14,8 @@
 
 bool group_is_above_promise(const struct group *group, const struct message_form *form)
 {
-    if (!group->has_promised || form->round > group->promised_round) return true;
-    return form->round == group->promised_round && form->ballot > group->promised_ballot;
+    if (form->round != group->promised.round) return form->round > group->promised.round;
+    return form->ballot >= group->promised.next;
 }
 
 uint32_t group_joined_count(const struct group *group)
@@ -39,7 +39,7 @@ bool group_gives_way(const struct group *group, struct member_ref from,
 bool group_has_window(const struct group *group, struct member_ref from,
                       const struct message_form *form)
 {
-    if (group->now_ns >= deadline_after(group->form_ns, group->grace_ns)) return false;
+    if (group->now_ns >= deadline_after(group->form_ns, group->window_ns)) return false;
     if (group->state == GROUP_JOINED) return !member_ref_is_equal(from, group->proposer);
     if (group->state != GROUP_FORMING || group_gives_way(group, from, form)) return false;
     return form->round == group->round || group_joined_count(group) > 0;
@@ -57,9 +57,9 @@ void group_remember(struct group *group, struct member_ref from, const struct me
 
 bool group_is_leaping_ballot(const struct group *group, const struct message_form *form)
 {
-    bool is_known = group->has_promised && group->promised_round == form->round;
+    bool is_known = group->promised.next > 0 && group->promised.round == form->round;
 
-    return form->ballot > GROUP_BALLOT_STEP + (is_known ? group->promised_ballot : 0);
+    return form->ballot > GROUP_BALLOT_STEP + (is_known ? group->promised.next - 1 : 0);
 }
 
 uint64_t group_turn_ns(const struct group *group)
@@ -67,5 +67,5 @@ uint64_t group_turn_ns(const struct group *group)
     bool is_another = group->has_heard && group->heard.round == group->form.round;
 
     if (!is_another || !group_is_above_promise(group, &group->heard)) return UINT64_MAX;
-    return deadline_after(group->form_ns, group->grace_ns);
+    return deadline_after(group->form_ns, group->window_ns);
 }

@@ -9,19 +9,13 @@
  */
 #include "averaging/push/push.h"
 
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 #include "base/check.h"
 #include "base/floats.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <string.h>
-
-static const uint64_t ack_wait_ns = 2 * NS_PER_S; /* before the receiver is asked */
-static const uint64_t ask_every_ns = 5 * NS_PER_S;
-static const uint64_t doubt_ns = 30 * NS_PER_S;    /* then its slot may be used again */
-static const uint64_t custody_ns = 600 * NS_PER_S; /* then it is given up */
-static const uint64_t retry_ns = NS_PER_S;
 
 enum {
     SAVE_VERSION = 2, /* 1: said only whether any was forgotten, not whom */
@@ -75,7 +69,7 @@ void push_custody_lose_all(struct push *push, struct commands *out)
 /* Who is linked will say; who never does is no better than gone. */
 static uint64_t patience_ns(const struct push *push, const struct push_custody *custody)
 {
-    return roster_has(&push->roster, custody->to) ? LINKED_PATIENCE * doubt_ns : doubt_ns;
+    return roster_has(&push->roster, custody->to) ? LINKED_PATIENCE * DOUBT_NS : DOUBT_NS;
 }
 
 struct push_custody *push_custody_free(struct push *push, struct peer_id to, struct commands *out)
@@ -118,7 +112,7 @@ void push_custody_keep(struct push *push, struct commands *out)
                                      .to = push->to.id,
                                      .weight = push->out_weight,
                                      .since_ns = push->now_ns,
-                                     .ask_ns = deadline_after(push->now_ns, ack_wait_ns)};
+                                     .ask_ns = deadline_after(push->now_ns, ASK_AFTER_NS)};
 }
 
 static void custody_return(struct push *push, struct push_custody *custody)
@@ -191,7 +185,7 @@ static void custody_ask(struct push *push, struct push_custody *custody, struct 
 {
     struct message *message;
 
-    custody->ask_ns = deadline_after(push->now_ns, ask_every_ns);
+    custody->ask_ns = deadline_after(push->now_ns, ASK_AGAIN_NS);
     if (!roster_has(&push->roster, custody->to)) return;
     if (custody->was_asked && !custody->was_scored) {
         commands_score(out, custody->to, SCORE_SILENT, "does not say what it took");
@@ -218,7 +212,7 @@ void push_custody_on_link_up(struct push *push, struct peer_id peer, struct comm
 /* One that came back is added like one that came in. */
 static void add_back(struct push *push, struct push_custody *custody, struct commands *out)
 {
-    custody->ask_ns = deadline_after(push->now_ns, retry_ns);
+    custody->ask_ns = deadline_after(push->now_ns, RETRY_MOST_NS);
     push_round_start(push);
     push->in = IN_RETURN;
     push->in_key = custody->key;
@@ -236,7 +230,7 @@ void push_custody_tick(struct push *push, struct commands *out)
         if (custody->since_ns == 0) custody->since_ns = custody->ask_ns = push->now_ns;
         if (custody->is_returned) {
             if (!push->is_running && push->now_ns >= custody->ask_ns) add_back(push, custody, out);
-        } else if (push->now_ns >= deadline_after(custody->since_ns, custody_ns)) {
+        } else if (push->now_ns >= deadline_after(custody->since_ns, CUSTODY_NS)) {
             custody_lose(push, custody, out);
         } else if (push->now_ns >= custody->ask_ns) {
             custody_ask(push, custody, out);
@@ -336,7 +330,7 @@ void push_mark_applied(struct push *push, const struct round_key *key)
 }
 
 /* There was a mark for it, perhaps, which gave way to another. Of those that did longer ago than
- * the ring reaches, no sender has a share in custody any more: it gives up after custody_ns, and
+ * the ring reaches, no sender has a share in custody any more: it gives up after CUSTODY_NS, and
  * hundreds have sent since. Without that end a swarm with more peers than marks would lose every
  * share that a broken link swallows. */
 static bool may_be_forgotten(const struct push *push, const struct round_key *key)

@@ -22,14 +22,12 @@
  */
 #include "averaging/push/push.h"
 
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 #include "base/check.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { RETRY_MS = 200 };
 
 /* A share may weigh at most so much more than what the receiver has, and who has so much less than
  * the receiver keeps it: no one is overrun by one share, and none gives away the last it has. */
@@ -357,7 +355,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     if (objection != 0) {
         message->as.reject.key = share->key;
         message->as.reject.code = objection;
-        message->as.reject.retry_ms = RETRY_MS;
+        message->as.reject.retry_ms = (uint32_t)(RETRY_SHARE_NS / NS_PER_MS);
         return objection == REJECT_BUSY || objection == REJECT_STALE ? RC_BUSY : RC_MISMATCH;
     }
     message->as.accept.key = share->key;

@@ -1,55 +1,34 @@
 /*
- * How long a push round waits, and for whom: learned from rounds before (deadline.h), with floors
- * for peers that are proven and shorter ones for those that are not (exchange.h). Nobody can
- * configure any of it. Who promises a share holds the round it is to count in, and with it a
- * trainer that waits for rounds; so the first chunk is expected as soon as first chunks use to
- * come, and who breaks its word is put off for twice as long as it held us, twice that the next
- * time, and so on, up to 128 times or an hour: what it can take of our time grows with the
- * logarithm of time at first, and is less than a hundredth of it later. We send it nothing either
- * meanwhile: a peer whose uplink is slow would gather the weight that it cannot give. KEPT_FOR_ONE
- * promises that are kept make up for one that was not, so good shares in between buy it little.
- * Shares that came teach how long to wait, late ones only if their sender is proven: strangers
- * could teach us any patience. But where nobody's promise is kept any more, it may be that all have
- * become slower than we learned: after BROKEN_MOST in a row that is forgotten; strangers' promises
- * do not count for this while shares of proven peers come. Loop thread; pure.
+ * How long a push round waits, and for whom (times.h). Who promises a share holds the round it is
+ * to count in, and with it a trainer that waits for rounds; so the first chunk is expected as soon
+ * as first chunks use to come, and who breaks its word is put off for twice as long as it held us,
+ * twice that the next time, and so on, up to 128 times or an hour: what it can take of our time
+ * grows with the logarithm of time at first, and is less than a hundredth of it later. We send it
+ * nothing either meanwhile: a peer whose uplink is slow would gather the weight that it cannot
+ * give. KEPT_FOR_ONE promises that are kept make up for one that was not, so good shares in between
+ * buy it little. Shares that came teach how long to wait, late ones only if their sender is proven:
+ * strangers could teach us any patience. But where nobody's promise is kept any more, it may be
+ * that all have become slower than we learned: after BROKEN_MOST in a row that is forgotten;
+ * strangers' promises do not count for this while shares of proven peers come. Loop thread; pure.
  */
 #include "averaging/push/push.h"
 
-#include "base/bytes.h"
+#include "averaging/core/times.h"
 
-static const uint64_t answer_first_ns = 5 * NS_PER_S; /* from SHARE to its answer */
-static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_PER_MS;
-static const uint64_t share_cap_ns = 600 * NS_PER_S;
-static const uint64_t put_off_most_ns = 3600 * NS_PER_S;
-
-enum { DEADLINE_SPREAD = 8, TIMES_MOST = 6, KEPT_FOR_ONE = 4, BROKEN_MOST = 8 };
+enum { TIMES_MOST = 6, KEPT_FOR_ONE = 4, BROKEN_MOST = 8 };
 
 uint64_t push_answer_wait_ns(const struct push *push, struct peer_id peer)
 {
-    if (push->answers.count < DEADLINE_FEW) return answer_first_ns;
-    return deadline_window(&push->answers, DEADLINE_SPREAD, answer_first_ns,
-                           exchange_is_proven(&push->options, peer) ? answer_floor_ns
-                                                                    : answer_new_ns,
-                           answer_first_ns);
+    const struct awaited answer = {&times_answer, &push->answers, 1, 0};
+
+    return exchange_wait_ns(&push->options, peer, &answer);
 }
 
 uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer)
 {
-    return exchange_plane_wait_ns(&push->options, &push->rounds, peer, 0);
-}
+    const struct awaited share = {&times_plane, &push->rounds, 0, push->options.chunks};
 
-/* From CREDIT to the first chunk: the sender may be in the middle of a step. */
-static uint64_t first_wait_ns(const struct push *push)
-{
-    uint64_t floor =
-        exchange_is_proven(&push->options, push->from.id) ? answer_floor_ns : answer_new_ns;
-    uint64_t twice = 2 * deadline_median(&push->firsts, 0);
-    uint64_t line = exchange_line_wait_ns(&push->options, push->from.id, 1, answer_floor_ns);
-
-    if (push->firsts.count < DEADLINE_FEW) return share_cap_ns;
-    if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
-    if (floor < line) floor = line;
-    return deadline_window(&push->firsts, DEADLINE_SPREAD, share_cap_ns, floor, share_cap_ns);
+    return exchange_wait_ns(&push->options, peer, &share);
 }
 
 static bool has_sent_nothing(const struct push *push)
@@ -59,11 +38,13 @@ static bool has_sent_nothing(const struct push *push)
 
 uint64_t push_in_deadline_ns(const struct push *push)
 {
+    const struct awaited chunk = {&times_chunk, &push->firsts, 0, 1};
     uint64_t first_ns;
 
     if (!has_sent_nothing(push)) return push->in_deadline_ns;
-    first_ns = deadline_after(push->in_granted_ns, first_wait_ns(push));
-    return first_ns < push->in_deadline_ns ? first_ns : push->in_deadline_ns;
+    first_ns = deadline_after(push->in_granted_ns,
+                              exchange_wait_ns(&push->options, push->from.id, &chunk));
+    return deadline_least(first_ns, push->in_deadline_ns);
 }
 
 /* ---- who kept us waiting ---- */
@@ -106,16 +87,14 @@ static void learn_from_late(struct push *push, uint64_t held_ns)
 /* Has a share of a proven peer come lately? Then strangers do not make us forget what it took. */
 static bool serves_proven(const struct push *push)
 {
-    return push->proven_ns != 0 && push->now_ns < deadline_after(push->proven_ns, share_cap_ns);
+    return push->proven_ns != 0 &&
+           push->now_ns < deadline_after(push->proven_ns, times_plane.cap_ns);
 }
 
 /* Capped, but for who holds us for so long that an hour is no penalty. */
 static uint64_t put_off_ns(uint64_t held_ns, uint32_t times)
 {
-    uint64_t wait = 2 * held_ns << times, most = 32 * held_ns;
-
-    if (most < put_off_most_ns) most = put_off_most_ns;
-    return wait < most ? wait : most;
+    return deadline_least(2 * held_ns << times, deadline_most(32 * held_ns, PUT_OFF_MOST_NS));
 }
 
 void push_kept_waiting(struct push *push)

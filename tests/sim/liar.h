@@ -206,10 +206,7 @@ void __wrap_group_form_begin(struct group *group, struct commands *out)
         group->order[group->order_self] = group->order[0];
         group->order[0] = self;
         group->order_self = 0;
-        group->is_again = false;
-        group->has_promised = true;
-        group->promised_round = group->round;
-        group->promised_ballot = 199;
+        group->promised = (struct promised){group->round, 200};
     }
     __real_group_form_begin(group, out);
 }

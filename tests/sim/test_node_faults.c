@@ -70,7 +70,7 @@ static void say_nothing(struct hostile *hostile, const struct hostile_target *to
     (void)to;
 }
 
-/* A group that forms beside a member that never answers takes as long as the first grace. Reports
+/* A group that forms beside a member that never answers takes as long as the first window. Reports
  * and checkpoints do not wait for that. */
 static void a_mute_member_holds_up_no_checkpoint(void **state)
 {

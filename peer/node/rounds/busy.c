@@ -78,7 +78,7 @@ void rounds_busy_hear(struct node *node, const struct neighbour *from,
 }
 
 /* A group forms in a round trip once its members' answers are known, but at first, or beside who is
- * silent, it takes as long as the first grace: nobody's reports or checkpoints wait for that. */
+ * silent, it takes as long as the first window: nobody's reports or checkpoints wait for that. */
 uint64_t rounds_busy_put_off_ns(const struct node *node)
 {
     uint64_t most_ns = node->options.report_every_ns / 2;

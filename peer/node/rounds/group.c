@@ -15,7 +15,7 @@
  * - In a period with a job of its own that took longer than a step, a peer that has done half of
  *   its steps joins what another proposes: the other has done its steps, and would wait.
  *
- * A slower peer is waited for by proposals that stay open (averaging/group/grace.c). Loop
+ * A slower peer is waited for by proposals that stay open (averaging/group/form_wait.c). Loop
  * thread only.
  */
 #include "peer/node/rounds/internal.h"

@@ -55,7 +55,7 @@ static void be_late(struct exchange *exchange, enum behaviour behaviour, uint64_
     }
 }
 
-/* From FORM to START, summed up. The first wait beyond the grace is kept in `first_ns`. */
+/* From FORM to START, summed up. The first wait beyond the window is kept in `first_ns`. */
 static uint64_t waited_over_rounds(enum behaviour behaviour, uint64_t *first_ns)
 {
     struct exchange_options options = {

@@ -12,37 +12,37 @@
 
 enum { REST_SLACKS = 4, REST_MOST_SLACKS = 16, BACK = 8 };
 
-static const struct patience empty;
+static const struct patience empty = {.pace_ns = SEC(1), .credit_ns = SLACK_NS};
 
 static uint64_t left(const struct patience *patience, uint8_t peer, uint64_t now_ns)
 {
-    return patience_left_ns(patience, id_of(peer), false, SLACK_NS, now_ns);
+    return patience_left_ns(patience, id_of(peer), false, now_ns);
 }
 
 static uint64_t left_of_new(const struct patience *patience, uint8_t peer, uint64_t now_ns)
 {
-    return patience_left_ns(patience, id_of(peer), true, SLACK_NS, now_ns);
+    return patience_left_ns(patience, id_of(peer), true, now_ns);
 }
 
 static void charge(struct patience *patience, uint8_t peer, uint64_t free_ns, uint64_t now_ns)
 {
     const struct patience_wait wait = {.peer = id_of(peer), .free_ns = free_ns};
 
-    patience_charge(patience, &wait, SLACK_NS, now_ns);
+    patience_charge(patience, &wait, now_ns);
 }
 
 static void charge_new(struct patience *patience, uint8_t peer, uint64_t free_ns, uint64_t now_ns)
 {
     const struct patience_wait wait = {.peer = id_of(peer), .is_new = true, .free_ns = free_ns};
 
-    patience_charge(patience, &wait, SLACK_NS, now_ns);
+    patience_charge(patience, &wait, now_ns);
 }
 
 static void charge_come(struct patience *patience, uint8_t peer, uint64_t free_ns, uint64_t now_ns)
 {
     const struct patience_wait wait = {.peer = id_of(peer), .has_come = true, .free_ns = free_ns};
 
-    patience_charge(patience, &wait, SLACK_NS, now_ns);
+    patience_charge(patience, &wait, now_ns);
 }
 
 static bool rests(const struct patience *patience, uint8_t peer, uint64_t now_ns)
@@ -55,19 +55,20 @@ static bool is_barred(const struct patience *patience, uint8_t peer, uint64_t no
     return patience_bars(patience, id_of(peer), now_ns);
 }
 
-static void slack_is_three_paces_within_bounds(void **state)
+static void credit_is_three_paces_within_bounds(void **state)
 {
     static const struct {
-        uint64_t pace_ns, least_ns, slack_ns;
-    } cases[] = {{0, MS(500), MS(500)},         {MS(100), MS(500), MS(500)},
-                 {MS(200), MS(500), MS(600)},   {SEC(1), MS(500), SEC(3)},
-                 {SEC(2), MS(500), SEC(4)},     {SEC(64), MS(500), SEC(4)},
-                 {SEC(160), MS(500), SEC(10)},  {SEC(480), MS(500), SEC(30)},
-                 {SEC(4800), MS(500), SEC(30)}, {UINT64_MAX, MS(500), SEC(30)}};
+        uint64_t pace_ns, credit_ns;
+    } cases[] = {{0, SEC(4)}, /* not known */
+                 {MS(100), MS(500)},  {MS(200), MS(600)},   {SEC(1), SEC(3)},
+                 {SEC(2), SEC(4)},    {SEC(64), SEC(4)},    {SEC(160), SEC(10)},
+                 {SEC(480), SEC(30)}, {SEC(4800), SEC(30)}, {UINT64_MAX, SEC(30)}};
+    struct patience patience = empty;
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_true(patience_slack_ns(cases[i].pace_ns, cases[i].least_ns) == cases[i].slack_ns);
+        patience_begin(&patience, cases[i].pace_ns);
+        assert_true(patience.credit_ns == cases[i].credit_ns);
     }
 }
 
@@ -80,15 +81,17 @@ static void as_long_again_as_half_took_is_free(void **state)
         {SEC(10), SEC(12), SEC(3), SEC(1), SEC(16)}, /* it usually takes longer */
         {SEC(10), SEC(10), 0, SEC(8), SEC(11)},      /* an eighth of a pace */
         {SEC(10), SEC(10) + MS(500), 0, SEC(8), SEC(11) + MS(500)},
-        {SEC(10), 0, 0, 0, SEC(10)}, /* half before the begin */
+        {SEC(10), 0, 0, MS(80), SEC(10) + MS(10)}, /* half before the begin */
         {SEC(10), 0, UINT64_MAX, SEC(1), UINT64_MAX},
         {UINT64_MAX - 1, UINT64_MAX, 0, SEC(1), UINT64_MAX},
     };
+    struct patience patience = empty;
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_true(patience_free_ns(cases[i].since_ns, cases[i].half_ns, cases[i].usual_ns,
-                                     cases[i].pace_ns) == cases[i].free_ns);
+        patience_begin(&patience, cases[i].pace_ns);
+        assert_true(patience_free_ns(&patience, cases[i].since_ns, cases[i].half_ns,
+                                     cases[i].usual_ns) == cases[i].free_ns);
     }
 }
 
@@ -135,9 +138,9 @@ static void few_waits_count_for_all(void **state)
     struct patience patience = empty;
 
     (void)state;
-    patience_charge(&patience, &wait, SLACK_NS, SEC(10) + MS(500));
+    patience_charge(&patience, &wait, SEC(10) + MS(500));
     assert_true(left(&patience, 1, SEC(10) + MS(500)) == SLACK_NS - SEC(2));
-    patience_charge(&patience, &wait, SLACK_NS, UINT64_MAX - 1); /* bounded as ever */
+    patience_charge(&patience, &wait, UINT64_MAX - 1); /* bounded as ever */
     assert_true(left(&patience, 1, UINT64_MAX - 1) == 0);
 }
 
@@ -339,7 +342,7 @@ static void a_full_table_keeps_rests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slack_is_three_paces_within_bounds),
+        cmocka_unit_test(credit_is_three_paces_within_bounds),
         cmocka_unit_test(as_long_again_as_half_took_is_free),
         cmocka_unit_test(what_is_free_costs_nothing),
         cmocka_unit_test(the_same_time_is_charged_once),
