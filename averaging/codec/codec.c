@@ -84,7 +84,7 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
                      name, word_nearest(name, names, ARRAY_COUNT(codecs)));
 }
 
-FOR_EACH_CPU bool floats_are_finite(const float *values, size_t count)
+FOR_EACH_CPU(extern, bool, floats_are_finite, (const float *values, size_t count), (values, count))
 {
     uint32_t bad = 0;
 
