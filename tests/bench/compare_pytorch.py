@@ -152,7 +152,7 @@ def main():
         "setting": f"{best[0]}{', foreach' if best[1] else ''}",
         "tried": {f"{l}{', foreach' if f else ''}": t[0] * per_step for (l, f), t in trials.items()},
         "version": torch.__version__,
-        "cpu": re.search(r"CPU capability usage: (\w+)|$", torch.__config__.show()).group(1) or "unknown",
+        "cpu": re.search(r"CPU capability usage: (.+)|$", torch.__config__.show()).group(1) or "unknown",
     }))
 
 
