@@ -3,7 +3,7 @@
 
 #include "base/cpu.h"
 
-FOR_EACH_CPU bool floats_are_finite(const float *values, size_t count)
+FOR_EACH_CPU(extern, bool, floats_are_finite, (const float *values, size_t count), (values, count))
 {
     uint32_t bad = 0;
 

@@ -74,8 +74,9 @@ typedef uint64_t lanes_u64 __attribute__((vector_size(LANES * sizeof(uint64_t)))
     } while (0)
 
 /* All leaves of `stripes` > 0 whole stripes: h[word] of each lane. */
-FOR_EACH_CPU static void compress(const uint8_t *from, size_t stripes,
-                                  uint64_t out[STATE_WORDS][LANES])
+FOR_EACH_CPU(static, void, compress,
+             (const uint8_t *from, size_t stripes, uint64_t out[STATE_WORDS][LANES]),
+             (from, stripes, out))
 {
     lanes_u64 h[STATE_WORDS], v[WORDS], m[WORDS];
 
@@ -122,7 +123,7 @@ struct digest hash_wide_of(const void *bytes, size_t count)
     uint64_t h[STATE_WORDS][LANES];
     struct digest leaves[LANES];
 
-    if (!CPU_IS_WIDE || count == 0 || count % STRIPE_BYTES != 0) {
+    if (!cpu_has(CPU_AVX2) || count == 0 || count % STRIPE_BYTES != 0) {
         return hash_wide_plain(bytes, count);
     }
     compress(bytes, count / STRIPE_BYTES, h);

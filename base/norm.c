@@ -15,7 +15,7 @@ static double total_of(const double sums[SUMS])
     return total;
 }
 
-FOR_EACH_CPU double norm_squared(const float *values, size_t count)
+FOR_EACH_CPU(extern, double, norm_squared, (const float *values, size_t count), (values, count))
 {
     double sums[SUMS] = {0.0};
     size_t whole = count - count % SUMS;
@@ -31,7 +31,8 @@ FOR_EACH_CPU double norm_squared(const float *values, size_t count)
     return total_of(sums);
 }
 
-FOR_EACH_CPU double norm_squared_apart(const float *a, const float *b, size_t count)
+FOR_EACH_CPU(extern, double, norm_squared_apart, (const float *a, const float *b, size_t count),
+             (a, b, count))
 {
     double sums[SUMS] = {0.0};
     size_t whole = count - count % SUMS;

@@ -44,11 +44,12 @@ __attribute__((target("avx2"))) static size_t copy_lines(float *to, const float 
 
 static bool can_stream(const float *to)
 {
-    return (uintptr_t)to % LINE_BYTES == 0 && __builtin_cpu_supports("avx2");
+    return (uintptr_t)to % LINE_BYTES == 0 && cpu_has(CPU_AVX2);
 }
 #endif
 
-FOR_EACH_CPU static bool copy_finite(float *restrict to, const float *restrict from, size_t count)
+FOR_EACH_CPU(static, bool, copy_finite,
+             (float *restrict to, const float *restrict from, size_t count), (to, from, count))
 {
     uint32_t bad = 0;
 

@@ -5,6 +5,7 @@
 #include "peer/cli/command.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/crash_point.h"
 #include "base/mem.h"
 #include "kernels/cpu/address_space.h"
@@ -76,16 +77,24 @@ static int flush_results(int code)
     return EXIT_FAILED;
 }
 
-/** The thread pool reads its policy when it is loaded, before main: so set it and begin again,
- * once. Waiting threads that spin make a program with two threads tens of times slower as soon as
+/** Waiting threads that spin make a program with two threads tens of times slower as soon as
  * anything else runs on the machine. Whoever wants them to spin sets OMP_WAIT_POLICY=ACTIVE. */
-static void let_waiting_threads_sleep(char **argv)
+static bool let_waiting_threads_sleep(void)
 {
     static const char policy[] = "OMP_WAIT_POLICY";
+
+    return getenv(policy) == NULL && setenv(policy, "PASSIVE", 1) == 0;
+}
+
+/** Libraries read their variables when they are loaded, before main: so set them and begin again,
+ * once. */
+static void tell_libraries(char **argv)
+{
+    bool is_policy_new = let_waiting_threads_sleep(), is_limit_new = cpu_limit_libraries();
     char path[4096];
     ssize_t length;
 
-    if (getenv(policy) != NULL || setenv(policy, "PASSIVE", 1) != 0) return;
+    if (!is_policy_new && !is_limit_new) return;
     length = readlink("/proc/self/exe", path, sizeof path - 1);
     if (length <= 0) return;
     path[length] = '\0';
@@ -159,7 +168,7 @@ int main(int argc, char **argv)
     int code;
     enum rc rc;
 
-    let_waiting_threads_sleep(argv);
+    tell_libraries(argv);
     process_guard(); /* both before the environment is read: they take variables away */
     process_bind_to_parent();
     mem_start();

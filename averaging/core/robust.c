@@ -89,8 +89,10 @@ float robust_weight(float distance, float radius)
 
 /* ---- a chunk ---- */
 
-FOR_EACH_CPU static void apart(const float *restrict in, const float *restrict own, size_t count,
-                               float weight, float *restrict out, double sums[restrict SUMS])
+FOR_EACH_CPU(static, void, apart,
+             (const float *restrict in, const float *restrict own, size_t count, float weight,
+              float *restrict out, double sums[restrict SUMS]),
+             (in, own, count, weight, out, sums))
 {
     size_t whole = count - count % SUMS;
 
@@ -134,8 +136,9 @@ float robust_distance(const float *a, const float *b, size_t count)
     return (float)sqrt(b == NULL ? norm_squared(a, count) : norm_squared_apart(a, b, count));
 }
 
-FOR_EACH_CPU void robust_draw_near(const float *own, const float *in, size_t count, float weight,
-                                   float *to)
+FOR_EACH_CPU(extern, void, robust_draw_near,
+             (const float *own, const float *in, size_t count, float weight, float *to),
+             (own, in, count, weight, to))
 {
     for (size_t i = 0; i < count; i++) {
         to[i] = own[i] + weight * (in[i] - own[i]);

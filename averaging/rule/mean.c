@@ -129,8 +129,9 @@ static bool is_any_agreed(const struct rule *rule, struct range range)
     return false;
 }
 
-FOR_EACH_CPU static enum rc mean_absorb(struct rule *rule, struct range range, float weight,
-                                        const float *in)
+FOR_EACH_CPU(static, enum rc, mean_absorb,
+             (struct rule * rule, struct range range, float weight, const float *in),
+             (rule, range, weight, in))
 {
     CHECK(rule->is_begun && weight > 0);
     if (!range_fits(rule, range)) return RC_SHAPE;
@@ -164,7 +165,8 @@ FOR_EACH_CPU static enum rc mean_absorb(struct rule *rule, struct range range, f
     return RC_OK;
 }
 
-FOR_EACH_CPU static enum rc mean_reduce(struct rule *rule, struct range range, float *out)
+FOR_EACH_CPU(static, enum rc, mean_reduce, (struct rule * rule, struct range range, float *out),
+             (rule, range, out))
 {
     CHECK(rule->is_begun);
     if (!range_fits(rule, range)) return RC_SHAPE;
@@ -271,8 +273,10 @@ static void grain_settle(const struct rule *rule, size_t first, size_t n, float 
 }
 
 /* What settle() and doubt() do with ranges that met is to multiply them by `factor`. */
-FOR_EACH_CPU static void settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
-                                float scale, float factor, float *difference)
+FOR_EACH_CPU(static, void, settle,
+             (struct rule * rule, const uint8_t *bitmap, size_t chunk_values, float scale,
+              float factor, float *difference),
+             (rule, bitmap, chunk_values, scale, factor, difference))
 {
     for (size_t first = 0; first < rule->values; first += RULE_GRAIN) {
         size_t n = grain_values(rule, first);
@@ -308,7 +312,8 @@ static void mean_doubt(struct rule *rule, const uint8_t *bitmap, size_t chunk_va
     mean_cancel(rule);
 }
 
-FOR_EACH_CPU static float mean_squared_distance(struct rule *rule, struct range range)
+FOR_EACH_CPU(static, float, mean_squared_distance, (struct rule * rule, struct range range),
+             (rule, range))
 {
     const float *a = rule->scratch + range.first, *b = rule->own + range.first;
     double sums[16] = {0.0}, total = 0.0; /* side by side, for a processor that adds up many */

@@ -207,10 +207,9 @@ const char *cpu_backend_precision_reason(const struct backend *backend)
 void cpu_backend_describe(char *text, size_t cap)
 {
     const char *onednn = onednn_version();
+    char used[64];
 
-    if (onednn != NULL) {
-        snprintf(text, cap, "%s, oneDNN %s", openblas_get_config(), onednn);
-    } else {
-        snprintf(text, cap, "%s, no oneDNN", openblas_get_config());
-    }
+    cpu_describe(used, sizeof(used));
+    snprintf(text, cap, "%s, %s, %s%s", used, openblas_get_config(),
+             onednn != NULL ? "oneDNN " : "no oneDNN", onednn != NULL ? onednn : "");
 }

@@ -50,7 +50,8 @@ static enum rc decode_f32(const uint8_t *in, float *out, size_t values)
 /* --- f16, bf16 ---------------------------------------------------------------------------------*/
 
 /* A NaN would come out as the largest number, but there is none among the values. */
-FOR_EACH_CPU static void to_bf16(const float *restrict in, size_t n, uint16_t *restrict out)
+FOR_EACH_CPU(static, void, to_bf16, (const float *restrict in, size_t n, uint16_t *restrict out),
+             (in, n, out))
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = float_bits(in[i]), sign = bits >> 16 & 0x8000u;
@@ -62,7 +63,8 @@ FOR_EACH_CPU static void to_bf16(const float *restrict in, size_t n, uint16_t *r
     }
 }
 
-FOR_EACH_CPU static void from_bf16(const uint16_t *restrict in, size_t n, float *restrict out)
+FOR_EACH_CPU(static, void, from_bf16, (const uint16_t *restrict in, size_t n, float *restrict out),
+             (in, n, out))
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = (uint32_t)in[i] << 16;
@@ -100,7 +102,8 @@ static void encode_halves(enum codec_format format, const float *in, size_t valu
 }
 
 /* Exponents of all ones are infinities and NaNs. */
-FOR_EACH_CPU static bool halves_are_finite(const uint16_t *halves, size_t n, uint16_t exponent)
+FOR_EACH_CPU(static, bool, halves_are_finite, (const uint16_t *halves, size_t n, uint16_t exponent),
+             (halves, n, exponent))
 {
     unsigned bad = 0;
 
@@ -141,7 +144,7 @@ static enum rc decode_halves(enum codec_format format, const uint8_t *in, float 
 /* --- int8 --------------------------------------------------------------------------------------*/
 
 /* Magnitudes of finite numbers are in the order of their bits. */
-FOR_EACH_CPU static uint32_t largest_magnitude(const float *in, size_t n)
+FOR_EACH_CPU(static, uint32_t, largest_magnitude, (const float *in, size_t n), (in, n))
 {
     uint32_t largest = 0;
 
@@ -161,8 +164,9 @@ static uint32_t scale_bits_of(float largest)
 }
 
 /* Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits, ties to even. */
-FOR_EACH_CPU static void to_bytes(float scale, const float *restrict in, size_t n,
-                                  uint8_t *restrict out)
+FOR_EACH_CPU(static, void, to_bytes,
+             (float scale, const float *restrict in, size_t n, uint8_t *restrict out),
+             (scale, in, n, out))
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = (uint8_t)float_bits(in[i] / scale + 0x1.8p23F);
@@ -188,8 +192,9 @@ static void encode_int8(const float *in, size_t values, uint8_t *out)
 }
 
 /* The largest magnitude among the bytes; 128 is none that is written. */
-FOR_EACH_CPU static unsigned from_bytes(float scale, const uint8_t *restrict in, size_t n,
-                                        float *restrict out)
+FOR_EACH_CPU(static, unsigned, from_bytes,
+             (float scale, const uint8_t *restrict in, size_t n, float *restrict out),
+             (scale, in, n, out))
 {
     unsigned largest = 0;
 

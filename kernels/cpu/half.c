@@ -5,6 +5,7 @@
  */
 #include "kernels/cpu/half.h"
 
+#include "base/cpu.h"
 #include "base/floats.h"
 
 #if defined(__x86_64__)
@@ -101,7 +102,7 @@ __attribute__((target("avx,f16c"))) static void decode_f16c(const uint16_t *in, 
 void half_encode(const float *in, size_t count, uint16_t *out)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
+    if (cpu_has(CPU_AVX2)) {
         encode_f16c(in, count, out);
         return;
     }
@@ -112,7 +113,7 @@ void half_encode(const float *in, size_t count, uint16_t *out)
 void half_decode(const uint16_t *in, size_t count, float *out)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
+    if (cpu_has(CPU_AVX2)) {
         decode_f16c(in, count, out);
         return;
     }

@@ -14,8 +14,10 @@
 
 enum { LAMB_BLOCK = 1024 };
 
-FOR_EACH_CPU static void update_sgd(const struct update *update, const float *restrict gradient,
-                                    float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_sgd,
+             (const struct update *update, const float *restrict gradient, float *restrict values,
+              size_t n),
+             (update, gradient, values, n))
 {
     float rate = update->rate, decay = update->decay;
 
@@ -24,9 +26,10 @@ FOR_EACH_CPU static void update_sgd(const struct update *update, const float *re
     }
 }
 
-FOR_EACH_CPU static void update_momentum(const struct update *update,
-                                         const float *restrict gradient, float *restrict moments,
-                                         float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_momentum,
+             (const struct update *update, const float *restrict gradient, float *restrict moments,
+              float *restrict values, size_t n),
+             (update, gradient, moments, values, n))
 {
     float rate = update->rate, beta = update->beta, decay = update->decay;
 
@@ -37,9 +40,10 @@ FOR_EACH_CPU static void update_momentum(const struct update *update,
     }
 }
 
-FOR_EACH_CPU static void update_nesterov(const struct update *update,
-                                         const float *restrict gradient, float *restrict moments,
-                                         float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_nesterov,
+             (const struct update *update, const float *restrict gradient, float *restrict moments,
+              float *restrict values, size_t n),
+             (update, gradient, moments, values, n))
 {
     float rate = update->rate, beta = update->beta, decay = update->decay;
 
@@ -51,9 +55,10 @@ FOR_EACH_CPU static void update_nesterov(const struct update *update,
     }
 }
 
-FOR_EACH_CPU static void update_adam(const struct update *update, const float *restrict gradient,
-                                     float *restrict first, float *restrict second,
-                                     float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_adam,
+             (const struct update *update, const float *restrict gradient, float *restrict first,
+              float *restrict second, float *restrict values, size_t n),
+             (update, gradient, first, second, values, n))
 {
     float rate = update->rate, beta = update->beta, beta2 = update->beta2;
     float epsilon = update->epsilon, decay = update->decay;
@@ -68,8 +73,10 @@ FOR_EACH_CPU static void update_adam(const struct update *update, const float *r
     }
 }
 
-FOR_EACH_CPU static void update_adagrad(const struct update *update, const float *restrict gradient,
-                                        float *restrict moments, float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_adagrad,
+             (const struct update *update, const float *restrict gradient, float *restrict moments,
+              float *restrict values, size_t n),
+             (update, gradient, moments, values, n))
 {
     float rate = update->rate, epsilon = update->epsilon, decay = update->decay;
 
@@ -81,8 +88,10 @@ FOR_EACH_CPU static void update_adagrad(const struct update *update, const float
     }
 }
 
-FOR_EACH_CPU static void update_rmsprop(const struct update *update, const float *restrict gradient,
-                                        float *restrict moments, float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_rmsprop,
+             (const struct update *update, const float *restrict gradient, float *restrict moments,
+              float *restrict values, size_t n),
+             (update, gradient, moments, values, n))
 {
     float rate = update->rate, beta2 = update->beta2;
     float epsilon = update->epsilon, decay = update->decay;
@@ -95,9 +104,10 @@ FOR_EACH_CPU static void update_rmsprop(const struct update *update, const float
     }
 }
 
-FOR_EACH_CPU static void update_adamw(const struct update *update, const float *restrict gradient,
-                                      float *restrict first, float *restrict second,
-                                      float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, update_adamw,
+             (const struct update *update, const float *restrict gradient, float *restrict first,
+              float *restrict second, float *restrict values, size_t n),
+             (update, gradient, first, second, values, n))
 {
     float rate = update->rate, beta = update->beta, beta2 = update->beta2;
     float epsilon = update->epsilon, decay = update->decay;
@@ -112,9 +122,10 @@ FOR_EACH_CPU static void update_adamw(const struct update *update, const float *
     }
 }
 
-FOR_EACH_CPU static void apply_lars(const struct update *update, float rate,
-                                    const float *restrict gradient, float *restrict moments,
-                                    float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, apply_lars,
+             (const struct update *update, float rate, const float *restrict gradient,
+              float *restrict moments, float *restrict values, size_t n),
+             (update, rate, gradient, moments, values, n))
 {
     float beta = update->beta, decay = update->decay;
 
@@ -141,10 +152,11 @@ static enum rc update_lars(struct backend *backend, const struct update *update,
     return RC_OK;
 }
 
-FOR_EACH_CPU static void lamb_block(const struct update *update, const float *restrict gradient,
-                                    float *restrict first, float *restrict second,
-                                    const float *restrict values, float *restrict direction,
-                                    size_t n)
+FOR_EACH_CPU(static, void, lamb_block,
+             (const struct update *update, const float *restrict gradient, float *restrict first,
+              float *restrict second, const float *restrict values, float *restrict direction,
+              size_t n),
+             (update, gradient, first, second, values, direction, n))
 {
     float beta = update->beta, beta2 = update->beta2, correction = update->correction;
     float epsilon = update->epsilon, decay = update->decay;
@@ -178,9 +190,10 @@ static enum rc lamb_moments(struct backend *backend, const struct update *update
     return rc;
 }
 
-FOR_EACH_CPU static void apply_lamb(const struct update *update, float rate,
-                                    const float *restrict first, const float *restrict second,
-                                    float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, apply_lamb,
+             (const struct update *update, float rate, const float *restrict first,
+              const float *restrict second, float *restrict values, size_t n),
+             (update, rate, first, second, values, n))
 {
     float correction = update->correction, epsilon = update->epsilon, decay = update->decay;
 
@@ -205,8 +218,10 @@ static enum rc update_lamb(struct backend *backend, const struct update *update,
     return RC_OK;
 }
 
-FOR_EACH_CPU static void blend_muon(const struct update *update, const float *restrict gradient,
-                                    float *restrict moments, float *restrict direction, size_t n)
+FOR_EACH_CPU(static, void, blend_muon,
+             (const struct update *update, const float *restrict gradient, float *restrict moments,
+              float *restrict direction, size_t n),
+             (update, gradient, moments, direction, n))
 {
     float beta = update->beta;
 
@@ -218,8 +233,10 @@ FOR_EACH_CPU static void blend_muon(const struct update *update, const float *re
     }
 }
 
-FOR_EACH_CPU static void apply_muon(const struct update *update, const float *restrict direction,
-                                    float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, apply_muon,
+             (const struct update *update, const float *restrict direction, float *restrict values,
+              size_t n),
+             (update, direction, values, n))
 {
     float rate = update->rate, decay = update->decay;
 

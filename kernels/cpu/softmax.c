@@ -70,7 +70,7 @@ CPU_INLINE float natural_log(float x)
 }
 
 /* NaNs are passed over. */
-FOR_EACH_CPU static float largest_of(const float *x, size_t n)
+FOR_EACH_CPU(static, float, largest_of, (const float *x, size_t n), (x, n))
 {
     float lanes[LANES], block[LANES];
 
@@ -93,7 +93,7 @@ FOR_EACH_CPU static float largest_of(const float *x, size_t n)
 }
 
 /* The first of the values that equal `wanted`; n if none does. */
-FOR_EACH_CPU static size_t find(const float *x, size_t n, float wanted)
+FOR_EACH_CPU(static, size_t, find, (const float *x, size_t n, float wanted), (x, n, wanted))
 {
     size_t c = 0;
 
@@ -112,8 +112,9 @@ FOR_EACH_CPU static size_t find(const float *x, size_t n, float wanted)
 }
 
 /* out[c] = exp(x[c] * inverse - max), where out is not NULL; returns the sum. */
-FOR_EACH_CPU static double exponentials(const float *x, size_t n, float inverse, float max,
-                                        float *out)
+FOR_EACH_CPU(static, double, exponentials,
+             (const float *x, size_t n, float inverse, float max, float *out),
+             (x, n, inverse, max, out))
 {
     double sum = 0.0;
 
@@ -135,7 +136,7 @@ FOR_EACH_CPU static double exponentials(const float *x, size_t n, float inverse,
     return sum;
 }
 
-FOR_EACH_CPU static void scale(float *x, size_t n, float factor)
+FOR_EACH_CPU(static, void, scale, (float *x, size_t n, float factor), (x, n, factor))
 {
     for (size_t c = 0; c < n; c++) {
         x[c] *= factor;
@@ -143,7 +144,9 @@ FOR_EACH_CPU static void scale(float *x, size_t n, float factor)
 }
 
 /* The largest first: what is left is small, and rounded once. */
-FOR_EACH_CPU static void shift_row(const float *x, size_t n, float max, float shift, float *out)
+FOR_EACH_CPU(static, void, shift_row,
+             (const float *x, size_t n, float max, float shift, float *out),
+             (x, n, max, shift, out))
 {
     for (size_t c = 0; c < n; c++) {
         out[c] = (x[c] - max) - shift;
@@ -157,8 +160,9 @@ struct target_sums {
     double entropy; /* -sum of t ln t */
 };
 
-FOR_EACH_CPU static struct target_sums weigh_targets(const float *x, const float *targets, size_t n,
-                                                     float inverse, float max)
+FOR_EACH_CPU(static, struct target_sums, weigh_targets,
+             (const float *x, const float *targets, size_t n, float inverse, float max),
+             (x, targets, n, inverse, max))
 {
     struct target_sums sums = {0.0, 0.0, 0.0};
 
@@ -212,8 +216,10 @@ CPU_INLINE void mix_row(const struct gradient_row *row, const float *x, const fl
     }
 }
 
-FOR_EACH_CPU static void mix_gradient(const struct gradient_row *row, const float *x,
-                                      const float *targets, size_t n, float *gradient)
+FOR_EACH_CPU(static, void, mix_gradient,
+             (const struct gradient_row *row, const float *x, const float *targets, size_t n,
+              float *gradient),
+             (row, x, targets, n, gradient))
 {
     if (row->hard != 0.0F) {
         mix_row(row, x, targets, n, gradient, true);
@@ -233,7 +239,9 @@ CPU_INLINE float add_logarithms(float a, float b)
 }
 
 /* merged = ln(exp(merged) + exp(x - max - shift)). */
-FOR_EACH_CPU static void merge_row(const float *x, size_t n, float max, float shift, float *merged)
+FOR_EACH_CPU(static, void, merge_row,
+             (const float *x, size_t n, float max, float shift, float *merged),
+             (x, n, max, shift, merged))
 {
     float block[LANES], sum[LANES];
 
@@ -255,8 +263,9 @@ struct narrow {
 };
 
 /* The rows past `rows` repeat the first. */
-FOR_EACH_CPU static void narrow_load(struct narrow *narrow, const float *x, size_t rows,
-                                     size_t classes)
+FOR_EACH_CPU(static, void, narrow_load,
+             (struct narrow * narrow, const float *x, size_t rows, size_t classes),
+             (narrow, x, rows, classes))
 {
     float high[LANES], sum[LANES];
 

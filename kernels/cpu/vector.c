@@ -10,30 +10,35 @@
 
 enum { NORM_LANES = 16 };
 
-FOR_EACH_CPU static void from_bytes(const uint8_t *restrict bytes, float factor, float offset,
-                                    float *restrict values, size_t n)
+FOR_EACH_CPU(static, void, from_bytes,
+             (const uint8_t *restrict bytes, float factor, float offset, float *restrict values,
+              size_t n),
+             (bytes, factor, offset, values, n))
 {
     for (size_t i = 0; i < n; i++) {
         values[i] = (float)bytes[i] * factor + offset;
     }
 }
 
-FOR_EACH_CPU static void axpy(float a, const float *restrict x, float *restrict y, size_t n)
+FOR_EACH_CPU(static, void, axpy, (float a, const float *restrict x, float *restrict y, size_t n),
+             (a, x, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         y[i] += a * x[i];
     }
 }
 
-FOR_EACH_CPU static void scale(float a, float *x, size_t n)
+FOR_EACH_CPU(static, void, scale, (float a, float *x, size_t n), (a, x, n))
 {
     for (size_t i = 0; i < n; i++) {
         x[i] *= a;
     }
 }
 
-FOR_EACH_CPU static void add_difference(float a, const float *restrict x,
-                                        const float *restrict base, float *restrict y, size_t n)
+FOR_EACH_CPU(static, void, add_difference,
+             (float a, const float *restrict x, const float *restrict base, float *restrict y,
+              size_t n),
+             (a, x, base, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         y[i] += a * (x[i] - base[i]);
@@ -41,7 +46,7 @@ FOR_EACH_CPU static void add_difference(float a, const float *restrict x,
 }
 
 /* Fixed lanes, so that every instruction set adds in the same order. */
-FOR_EACH_CPU static double squared_norm(const float *x, size_t n)
+FOR_EACH_CPU(static, double, squared_norm, (const float *x, size_t n), (x, n))
 {
     double lanes[NORM_LANES] = {0.0};
     double sum = 0.0;
@@ -63,21 +68,23 @@ FOR_EACH_CPU static double squared_norm(const float *x, size_t n)
 }
 
 /* Not `> 0 ? x : 0`: a NaN has to stay one until somebody notices. */
-FOR_EACH_CPU static void relu_forward(float *x, size_t n)
+FOR_EACH_CPU(static, void, relu_forward, (float *x, size_t n), (x, n))
 {
     for (size_t i = 0; i < n; i++) {
         x[i] = x[i] < 0.0F ? 0.0F : x[i];
     }
 }
 
-FOR_EACH_CPU static void relu_backward(const float *restrict y, float *restrict dy, size_t n)
+FOR_EACH_CPU(static, void, relu_backward, (const float *restrict y, float *restrict dy, size_t n),
+             (y, dy, n))
 {
     for (size_t i = 0; i < n; i++) {
         dy[i] = y[i] > 0.0F ? dy[i] : 0.0F;
     }
 }
 
-FOR_EACH_CPU void cpu_add_rows(const float *x, size_t rows, size_t columns, float *sums)
+FOR_EACH_CPU(extern, void, cpu_add_rows, (const float *x, size_t rows, size_t columns, float *sums),
+             (x, rows, columns, sums))
 {
     for (size_t r = 0; r < rows; r++) {
         const float *row = x + r * columns;

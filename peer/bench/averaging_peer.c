@@ -163,7 +163,8 @@ static const float *held_export_view(struct learner *learner, float *out, size_t
     return held_of(learner)->plane;
 }
 
-FOR_EACH_CPU static void add(float *plane, const float *difference, size_t count)
+FOR_EACH_CPU(static, void, add, (float *plane, const float *difference, size_t count),
+             (plane, difference, count))
 {
     for (size_t i = 0; i < count; i++) {
         plane[i] += difference[i];

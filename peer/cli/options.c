@@ -6,6 +6,7 @@
 #include "peer/cli/options_table.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
@@ -300,7 +301,7 @@ static enum rc check_arguments(const struct options *options, struct fault *why)
 
 /* --- environment and file --------------------------------------------------------------------- */
 
-/** GRAPEVINE_LISTEN=... to "listen". False: not ours. */
+/** GRAPEVINE_LISTEN=... to "listen". False: no option's; GRAPEVINE_CPU was read before main(). */
 static bool environment_name(const char *entry, char *name, size_t cap, const char **text)
 {
     size_t prefix = sizeof(environment_prefix) - 1;
@@ -308,6 +309,7 @@ static bool environment_name(const char *entry, char *name, size_t cap, const ch
     size_t length;
 
     if (equals == NULL || strncmp(entry, environment_prefix, prefix) != 0) return false;
+    if (strncmp(entry, CPU_VARIABLE "=", sizeof(CPU_VARIABLE)) == 0) return false;
     length = (size_t)(equals - entry) - prefix;
     if (length >= cap) length = cap - 1;
     for (size_t i = 0; i < length; i++) {

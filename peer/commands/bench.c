@@ -5,6 +5,7 @@
 #include "peer/cli/command.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "kernels/device/device.h"
@@ -199,6 +200,16 @@ static enum rc check_flags(const struct options *options, const struct kind *kin
 
 /* --- the command ------------------------------------------------------------------------------ */
 
+/* On stderr: it is of all rows alike. */
+static void tell_cpu(const struct options *options)
+{
+    struct log log = command_log(options);
+    char text[64];
+
+    cpu_describe(text, sizeof(text));
+    log_info(&log, "instruction set: %s", text);
+}
+
 static uint64_t env_now_ns(void *context)
 {
     struct env *env = context;
@@ -221,6 +232,7 @@ int command_bench(struct options *options)
     if (rc == RC_OK) {
         struct bench_clock clock = {env_now_ns, env};
 
+        if (getenv(BENCH_PEER_VARIABLE) == NULL) tell_cpu(options);
         rc = kind->run(options, &clock, &result, &why);
         uv_env_destroy(env);
     }

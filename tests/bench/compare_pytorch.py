@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import resource
 import statistics
 import sys
@@ -22,6 +23,17 @@ BEST = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
+}
+
+# GRAPEVINE_CPU limits PyTorch as it limits us (kernels/README.md): its own loops, oneDNN, OpenBLAS or MKL.
+LIMITS = {
+    "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41",
+                 "OPENBLAS_CORETYPE": "Prescott", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+             "OPENBLAS_CORETYPE": "Haswell", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+               "OPENBLAS_CORETYPE": "SkylakeX", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "amx": {},
 }
 
 OPTIMIZERS = {
@@ -42,7 +54,10 @@ def arguments():
 
 def run_again_in_best_environment(threads):
     """These are read when the process starts, before any line of it runs."""
-    wanted = dict(BEST, OMP_NUM_THREADS=str(threads))
+    limit = os.environ.get("GRAPEVINE_CPU") or "amx"
+    if limit not in LIMITS:
+        sys.exit(f"GRAPEVINE_CPU={limit}: choose {', '.join(LIMITS)}")
+    wanted = dict(BEST, OMP_NUM_THREADS=str(threads), **LIMITS[limit])
     if any(os.environ.get(key) != value for key, value in wanted.items()):
         os.environ.update(wanted)
         os.execv(sys.executable, [sys.executable, *sys.argv])
@@ -137,6 +152,7 @@ def main():
         "setting": f"{best[0]}{', foreach' if best[1] else ''}",
         "tried": {f"{l}{', foreach' if f else ''}": t[0] * per_step for (l, f), t in trials.items()},
         "version": torch.__version__,
+        "cpu": re.search(r"CPU capability usage: (.+)|$", torch.__config__.show()).group(1) or "unknown",
     }))
 
 

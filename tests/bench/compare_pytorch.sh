@@ -4,6 +4,7 @@
 # so that a busy machine slows both; a ratio is of neighbours, and the table has their median and
 # spread. Models that our program does not know yet are shown as such.
 #   tests/bench/compare_pytorch.sh [GRAPEVINE|none]   (build/release/grapevine; none: PyTorch alone)
+# GRAPEVINE_CPU (kernels/README.md) limits the instruction set of both sides; what each used is printed.
 # From the environment: MODELS, PRECISIONS ("f32 bf16"), THREADS_LIST ("1 2"), RUNS (5),
 # SECONDS_EACH (4). Batches: 64, for gpt-nano and lstm 32 (of 128 and 64 symbols).
 set -euo pipefail
@@ -16,6 +17,7 @@ python=/usr/bin/python3
 
 [ "$grapevine" = none ] || [ -x "$grapevine" ] ||
     { echo "no $grapevine: build first (cmake --preset release && ninja -C build/release)" >&2; exit 1; }
+[ "$grapevine" = none ] || "$grapevine" --version >&2 # and says what is wrong with GRAPEVINE_CPU
 if ! $python -c 'import torch' 2>/dev/null; then
     echo "installing python3-torch ..." >&2
     sudo=$([ "$(id -u)" = 0 ] || echo sudo)
@@ -33,12 +35,15 @@ measure() {
     result=$($python tests/bench/compare_pytorch.py "$2" "$3" "$4" "$seconds" --precision "$5")
     printf '%s\ttheirs\t%s\t%s\t%s\t%s\n' "$1" "$2" "$4" "$5" "$result" >>"$rows"
     [ "$grapevine" != none ] || return 0
+    # What ours used is on stderr.
     if ! result=$("$grapevine" bench train --model "$2" --batch "$3" --threads "$4" --precision "$5" \
         --seconds "$seconds" --json 2>"$error"); then
         result=$(tail -n 1 "$error" | $python -c 'import json, sys; print(json.dumps({"error": sys.stdin.read().strip()}))')
     fi
     printf '%s\tours\t%s\t%s\t%s\t%s\n' "$1" "$2" "$4" "$5" "$result" >>"$rows"
+    our_cpu=$(sed -n 's/.*instruction set: //p' "$error" | head -n 1)
 }
+our_cpu=none
 
 for run in $(seq "$runs"); do
     for model in $models; do
@@ -53,13 +58,13 @@ for run in $(seq "$runs"); do
     done
 done
 
-$python - "$rows" "$runs" "$seconds" <<'PY'
+$python - "$rows" "$runs" "$seconds" "$our_cpu" <<'PY'
 import json
 import os
 import statistics
 import sys
 
-cells, notes, version, settings = {}, [], "", {}
+cells, notes, version, their_cpu, settings = {}, [], "", "", {}
 for line in open(sys.argv[1]):
     run, side, model, threads, precision, text = line.rstrip("\n").split("\t")
     result = json.loads(text)
@@ -69,7 +74,7 @@ for line in open(sys.argv[1]):
         if note not in notes:
             notes.append(note)
     if side == "theirs":
-        version = result["version"]
+        version, their_cpu = result["version"], result["cpu"]
         settings.setdefault(f"{model} {precision} {threads}", []).append(result["setting"])
 
 
@@ -101,7 +106,7 @@ for model, sides in cells.items():
 
 single, double, half = (1, "f32"), (2, "f32"), (1, "bf16")
 print(f"Median (least to most) of {sys.argv[2]} runs of {sys.argv[3]} s, PyTorch {version}, "
-      f"load {os.getloadavg()[1]:.1f}\n")
+      f"load {os.getloadavg()[1]:.1f}; instruction set: ours {sys.argv[4]}, PyTorch's {their_cpu}\n")
 print("ours / PyTorch\n")
 print("| model | 1 thread f32 | 2 threads f32 | bf16 against PyTorch's f32 | bf16 against PyTorch's bf16 autocast |")
 print("|---|---|---|---|---|")

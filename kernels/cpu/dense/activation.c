@@ -75,8 +75,9 @@ CPU_INLINE void values_forward(enum activation_kind kind, float slope, const flo
     }
 }
 
-FOR_EACH_CPU static void activation_forward(struct activation activation, const float *x, float *y,
-                                            size_t n)
+FOR_EACH_CPU(static, void, activation_forward,
+             (struct activation activation, const float *x, float *y, size_t n),
+             (activation, x, y, n))
 {
     float slope = activation.slope;
 
@@ -119,8 +120,10 @@ CPU_INLINE void values_backward(enum activation_kind kind, float slope, const fl
 }
 
 /* `from` is x where the activation needs its input, otherwise y. */
-FOR_EACH_CPU static void activation_backward(struct activation activation, const float *from,
-                                             const float *dy, float *dx, size_t n)
+FOR_EACH_CPU(static, void, activation_backward,
+             (struct activation activation, const float *from, const float *dy, float *dx,
+              size_t n),
+             (activation, from, dy, dx, n))
 {
     float slope = activation.slope;
 
@@ -199,8 +202,10 @@ CPU_INLINE void rows_forward(enum activation_kind kind, float slope, const float
     }
 }
 
-FOR_EACH_CPU static void bias_activation(struct activation activation, const float *bias,
-                                         struct activation_rows at, float *pre, float *y)
+FOR_EACH_CPU(static, void, bias_activation,
+             (struct activation activation, const float *bias, struct activation_rows at,
+              float *pre, float *y),
+             (activation, bias, at, pre, y))
 {
     float slope = activation.slope;
 
@@ -262,8 +267,10 @@ CPU_INLINE void rows_backward(enum activation_kind kind, float slope, const floa
     }
 }
 
-FOR_EACH_CPU static void activation_bias_backward(struct activation activation, const float *from,
-                                                  struct activation_rows at, float *dy, float *sums)
+FOR_EACH_CPU(static, void, activation_bias_backward,
+             (struct activation activation, const float *from, struct activation_rows at, float *dy,
+              float *sums),
+             (activation, from, at, dy, sums))
 {
     float slope = activation.slope;
 
@@ -308,14 +315,15 @@ void cpu_activation_bias_backward(struct activation activation, const float *fro
     }
 }
 
-FOR_EACH_CPU static void add(const float *a, const float *b, float *y, size_t n)
+FOR_EACH_CPU(static, void, add, (const float *a, const float *b, float *y, size_t n), (a, b, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         y[i] = a[i] + b[i];
     }
 }
 
-FOR_EACH_CPU static void add_relu(const float *a, const float *b, float *y, size_t n)
+FOR_EACH_CPU(static, void, add_relu, (const float *a, const float *b, float *y, size_t n),
+             (a, b, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         float sum = a[i] + b[i];
@@ -338,8 +346,9 @@ enum rc cpu_add(struct backend *backend, const float *a, const float *b, bool wi
 
 /* Words of `count` counters from `first` on, four of each, in order: see reference_philox(). The
  * loop over counters is the one that is vectorised. */
-FOR_EACH_CPU static void philox_words(uint64_t key, uint64_t pass, uint64_t first, size_t count,
-                                      uint32_t *restrict words)
+FOR_EACH_CPU(static, void, philox_words,
+             (uint64_t key, uint64_t pass, uint64_t first, size_t count, uint32_t *restrict words),
+             (key, pass, first, count, words))
 {
     for (size_t l = 0; l < count; l++) {
         uint32_t c0 = (uint32_t)(first + l), c1 = (uint32_t)((first + l) >> 32);
@@ -361,8 +370,10 @@ FOR_EACH_CPU static void philox_words(uint64_t key, uint64_t pass, uint64_t firs
     }
 }
 
-FOR_EACH_CPU static void keep_above(uint32_t threshold, float factor, const uint32_t *words,
-                                    const float *x, float *y, size_t n)
+FOR_EACH_CPU(static, void, keep_above,
+             (uint32_t threshold, float factor, const uint32_t *words, const float *x, float *y,
+              size_t n),
+             (threshold, factor, words, x, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t kept = words[i] >= threshold ? UINT32_C(0xffffffff) : 0U;
@@ -403,7 +414,8 @@ enum rc cpu_dropout(struct backend *backend, const struct dropout *dropout, cons
     return RC_OK;
 }
 
-FOR_EACH_CPU static void add_to(const float *restrict x, float *restrict y, size_t n)
+FOR_EACH_CPU(static, void, add_to, (const float *restrict x, float *restrict y, size_t n),
+             (x, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         y[i] += x[i];

@@ -17,7 +17,8 @@ CPU_INLINE uint32_t bf16_bits(uint32_t bits)
     return is_nan != 0 ? (bits >> 16) | UINT32_C(0x40) : rounded;
 }
 
-FOR_EACH_CPU void bf16_from_float(const float *x, uint16_t *restrict y, size_t n)
+FOR_EACH_CPU(extern, void, bf16_from_float, (const float *x, uint16_t *restrict y, size_t n),
+             (x, y, n))
 {
     for (size_t i = 0; i < n; i++) {
         y[i] = (uint16_t)bf16_bits(float_bits(x[i]));
@@ -25,8 +26,9 @@ FOR_EACH_CPU void bf16_from_float(const float *x, uint16_t *restrict y, size_t n
 }
 
 /* Two rows side by side; `second` may be NULL. */
-FOR_EACH_CPU static void pack_pair(const float *first, const float *second, size_t n,
-                                   uint32_t *restrict to)
+FOR_EACH_CPU(static, void, pack_pair,
+             (const float *first, const float *second, size_t n, uint32_t *restrict to),
+             (first, second, n, to))
 {
     if (second != NULL) {
         for (size_t i = 0; i < n; i++) {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/dense/linear_internal.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "kernels/cpu/transpose.h"
 
 #if defined(__x86_64__)
@@ -128,7 +129,7 @@ AVX512 static void transpose_back(const float *block, size_t width, size_t rows,
 
 bool linear_tile_is_here(void)
 {
-    return __builtin_cpu_supports("avx512f");
+    return cpu_has(CPU_AVX512);
 }
 
 void linear_tile_forward(const struct linear_tile *tile, size_t from, size_t to, float *scratch)

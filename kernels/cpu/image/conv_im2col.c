@@ -83,7 +83,9 @@ static inline void give(const float *from, size_t step, uint32_t count, float *t
 }
 
 /* columns[channel, tap][pixel] = the input under that tap, 0 in the padding. */
-FOR_EACH_CPU static void gather(const struct conv_columns *conv, const float *image, float *columns)
+FOR_EACH_CPU(static, void, gather,
+             (const struct conv_columns *conv, const float *image, float *columns),
+             (conv, image, columns))
 {
     const struct conv_options *o = &conv->options;
     struct image_shape out = conv->base.out;
@@ -105,8 +107,9 @@ FOR_EACH_CPU static void gather(const struct conv_columns *conv, const float *im
 }
 
 /* The transpose of gather(): every input value collects from the windows that saw it. */
-FOR_EACH_CPU static void scatter(const struct conv_columns *conv, const float *columns,
-                                 float *image)
+FOR_EACH_CPU(static, void, scatter,
+             (const struct conv_columns *conv, const float *columns, float *image),
+             (conv, columns, image))
 {
     const struct conv_options *o = &conv->options;
     struct image_shape out = conv->base.out;
@@ -135,7 +138,8 @@ static enum rc columns_prepare(struct conv *conv, const float *weight, const flo
     return RC_OK;
 }
 
-FOR_EACH_CPU static void bias_relu(float *plane, size_t pixels, float bias, bool with_relu)
+FOR_EACH_CPU(static, void, bias_relu, (float *plane, size_t pixels, float bias, bool with_relu),
+             (plane, pixels, bias, with_relu))
 {
     for (size_t i = 0; i < pixels; i++) {
         float value = plane[i] + bias;

@@ -12,12 +12,14 @@
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/reference/reference.h"
 
-/* A whole tile's lanes at once, by address: as arguments they would depend on the processor.
- * Written with the compiler's vectors because it does not turn the choice of value and winner into
- * masks by itself. */
-typedef float float_lanes __attribute__((vector_size(TILE * 4)));
-typedef int32_t int_lanes __attribute__((vector_size(TILE * 4)));
-typedef uint8_t byte_lanes __attribute__((vector_size(TILE)));
+/* Half a tile's lanes at once, by address: as arguments they would depend on the processor. Written
+ * with the compiler's vectors because it does not turn the choice of value and winner into masks by
+ * itself, and in those of AVX2 because gcc takes a choice between wider ones than the processor's
+ * apart into single values. */
+enum { LANES = TILE / 2 };
+typedef float float_lanes __attribute__((vector_size(LANES * 4)));
+typedef int32_t int_lanes __attribute__((vector_size(LANES * 4)));
+typedef uint8_t byte_lanes __attribute__((vector_size(LANES)));
 
 /* Which of a window's positions lie in the image, and where the first of them is. */
 struct window {
@@ -51,26 +53,34 @@ static inline struct window window_of(const struct pool_options *o, const struct
 }
 
 #if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
+#if __has_builtin(__builtin_shufflevector) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define HAS_SHUFFLE 1
 #endif
 #endif
 
-/* `lanes` is a constant of the caller wherever it pays. Half a vector is widened in a register: a
- * load of the whole after a store of the half would wait for the store to finish. */
+/* The part of `lanes` that a piece from `first` on has; constants wherever it pays. */
+TILE_INLINE uint32_t piece_lanes(uint32_t lanes, uint32_t first)
+{
+    return lanes - first < LANES ? lanes - first : LANES;
+}
+
 TILE_INLINE void lanes_load(const float *x, uint32_t lanes, int_lanes *values)
 {
-#ifdef HAS_SHUFFLE
-    typedef int32_t half __attribute__((vector_size(TILE * 2), aligned(4), may_alias));
-
-    if (lanes == TILE / 2) {
-        *values = __builtin_shufflevector(*(const half *)x, (half){0}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
-                                          10, 11, 12, 13, 14, 15);
-        return;
-    }
-#endif
     *values = (int_lanes){0};
     memcpy(values, x, lanes * sizeof(float));
+}
+
+/* The lowest byte of each; gcc converts them one by one. */
+TILE_INLINE void lanes_narrow(const int_lanes *values, byte_lanes *bytes)
+{
+#ifdef HAS_SHUFFLE
+    typedef uint8_t all_bytes __attribute__((vector_size(LANES * 4), may_alias));
+    all_bytes all = *(const all_bytes *)values;
+
+    *bytes = __builtin_shufflevector(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
+#else
+    *bytes = __builtin_convertvector(*values, byte_lanes);
+#endif
 }
 
 /* The better of two values and its position; a NaN that is the first stays. By pointer, as clang
@@ -96,7 +106,7 @@ TILE_INLINE void largest_store(bool with_relu, const int_lanes *of, const int_la
         value &= ~((float_lanes)value < 0.0F); /* a NaN stays */
     }
     memcpy(best, &value, sizeof(value));
-    bytes = __builtin_convertvector(which, byte_lanes);
+    lanes_narrow(&which, &bytes);
     if (winner != NULL) memcpy(winner, &bytes, lanes);
 }
 
@@ -127,20 +137,22 @@ TILE_INLINE void largest_of_fours(const struct pool_options *o, const struct ima
     const float *from = x + window_of(o, t, 0).at;
 
     for (uint32_t c = 0; c < t->columns; c++, from += 2 * TILE) {
-        int_lanes value, next, which = {0};
         __builtin_prefetch(from + 2 * line);
         __builtin_prefetch(from + 2 * line + TILE);
         __builtin_prefetch(from + 3 * line);
         __builtin_prefetch(from + 3 * line + TILE);
-        memcpy(&value, from, sizeof(value));
-        memcpy(&next, from + TILE, sizeof(next));
-        take_larger(&next, 1, &value, &which);
-        memcpy(&next, from + line, sizeof(next));
-        take_larger(&next, 2, &value, &which);
-        memcpy(&next, from + line + TILE, sizeof(next));
-        take_larger(&next, 3, &value, &which);
-        largest_store(o->with_relu, &value, &which, TILE, values[c],
-                      winner == NULL ? NULL : winner + (size_t)c * TILE);
+        for (uint32_t l = 0; l < TILE; l += LANES) {
+            int_lanes value, next, which = {0};
+            lanes_load(from + l, LANES, &value);
+            lanes_load(from + l + TILE, LANES, &next);
+            take_larger(&next, 1, &value, &which);
+            lanes_load(from + l + line, LANES, &next);
+            take_larger(&next, 2, &value, &which);
+            lanes_load(from + l + line + TILE, LANES, &next);
+            take_larger(&next, 3, &value, &which);
+            largest_store(o->with_relu, &value, &which, LANES, values[c] + l,
+                          winner == NULL ? NULL : winner + (size_t)c * TILE + l);
+        }
     }
 }
 
@@ -174,11 +186,13 @@ TILE_INLINE void tile_forward(const struct pool_options *o, const struct image_t
     }
     for (uint32_t c = 0; c < t->columns; c++) {
         struct window w = window_of(o, t, c);
-        if (o->kind == POOL_AVERAGE) {
-            mean(o, &w, x, lanes, values[c]);
-        } else {
-            largest(o, &w, x, lanes, values[c],
-                    winner == NULL ? NULL : winner + (size_t)c * o->in.block);
+        for (uint32_t l = 0; l < lanes; l += LANES) {
+            uint8_t *at = winner == NULL ? NULL : winner + (size_t)c * o->in.block + l;
+            if (o->kind == POOL_AVERAGE) {
+                mean(o, &w, x + l, piece_lanes(lanes, l), values[c] + l);
+            } else {
+                largest(o, &w, x + l, piece_lanes(lanes, l), values[c] + l, at);
+            }
         }
     }
 }
@@ -192,8 +206,9 @@ static struct tile_side winners_of(const struct pool_options *o)
     return side;
 }
 
-FOR_EACH_CPU static void image_forward(const struct pool_options *o, const float *x, float *y,
-                                       uint8_t *winner)
+FOR_EACH_CPU(static, void, image_forward,
+             (const struct pool_options *o, const float *x, float *y, uint8_t *winner),
+             (o, x, y, winner))
 {
     struct tile_side to = {o->out, 1}, winners = winners_of(o);
     struct image_tile tile = {0};
@@ -223,7 +238,7 @@ TILE_INLINE void spread(const struct pool_options *o, const struct window *w, co
     int_lanes dy, which = {0}, before;
     byte_lanes bytes = {0};
 
-    lanes_load(value, TILE, &dy);
+    lanes_load(value, LANES, &dy);
     if (is_average) {
         dy = (int_lanes)((float_lanes)dy * (1.0F / (float)(o->size * o->size)));
     } else {
@@ -251,13 +266,16 @@ TILE_INLINE void tile_backward(const struct pool_options *o, const struct image_
 {
     for (uint32_t c = 0; c < t->columns; c++) {
         struct window w = window_of(o, t, c);
-        spread(o, &w, values[c], winner == NULL ? NULL : winner + (size_t)c * o->in.block, lanes,
-               dx);
+        for (uint32_t l = 0; l < lanes; l += LANES) {
+            const uint8_t *at = winner == NULL ? NULL : winner + (size_t)c * o->in.block + l;
+            spread(o, &w, values[c] + l, at, piece_lanes(lanes, l), dx + l);
+        }
     }
 }
 
-FOR_EACH_CPU static void image_backward(const struct pool_options *o, const float *dy,
-                                        const uint8_t *winner, float *dx)
+FOR_EACH_CPU(static, void, image_backward,
+             (const struct pool_options *o, const float *dy, const uint8_t *winner, float *dx),
+             (o, dy, winner, dx))
 {
     struct tile_side from = {o->out, 1}, winners = winners_of(o);
     struct image_tile tile = {0};
@@ -332,8 +350,9 @@ enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *op
     return RC_OK;
 }
 
-FOR_EACH_CPU static void image_relayout(const struct tile_side *from, const struct tile_side *to,
-                                        const float *x, float *y)
+FOR_EACH_CPU(static, void, image_relayout,
+             (const struct tile_side *from, const struct tile_side *to, const float *x, float *y),
+             (from, to, x, y))
 {
     struct image_tile tile = {0};
 

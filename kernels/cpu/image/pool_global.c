@@ -43,7 +43,8 @@ TILE_INLINE void plain_mean(const float *x, size_t pixels, float *y)
     *y = (float)(sum / (double)pixels);
 }
 
-FOR_EACH_CPU static void image_mean(struct image_shape in, const float *x, float *y)
+FOR_EACH_CPU(static, void, image_mean, (struct image_shape in, const float *x, float *y),
+             (in, x, y))
 {
     size_t pixels = (size_t)in.height * in.width;
     uint32_t lanes;
@@ -61,7 +62,8 @@ FOR_EACH_CPU static void image_mean(struct image_shape in, const float *x, float
     }
 }
 
-FOR_EACH_CPU static void image_spread(struct image_shape in, const float *dy, float *dx)
+FOR_EACH_CPU(static, void, image_spread, (struct image_shape in, const float *dy, float *dx),
+             (in, dy, dx))
 {
     size_t pixels = (size_t)in.height * in.width;
 
@@ -117,8 +119,10 @@ static void subsample_check(const struct subsample *o)
     CHECK(o->in.channels % o->in.block == 0 && o->out.channels % o->out.block == 0);
 }
 
-FOR_EACH_CPU static void image_copy(struct image_shape shape, const struct tile_side *from,
-                                    const struct tile_side *to, const float *x, float *y)
+FOR_EACH_CPU(static, void, image_copy,
+             (struct image_shape shape, const struct tile_side *from, const struct tile_side *to,
+              const float *x, float *y),
+             (shape, from, to, x, y))
 {
     struct image_tile tile = {0};
 

@@ -9,11 +9,11 @@
 
 enum { NORM_LANES = 16 };
 
-/* One vector of the widest machine; narrower ones take it in parts and get the same bits. */
-typedef float norm_lanes __attribute__((vector_size(NORM_LANES * 4), aligned(4), may_alias));
-typedef int32_t norm_masks __attribute__((vector_size(NORM_LANES * 4), aligned(4), may_alias));
-
+/* Lanes are two vectors of AVX2, which others take in parts and get the same bits. Not one of
+ * AVX-512: gcc, for less, compares the values of such one by one and keeps sums in memory. */
+enum { NORM_HALF = NORM_LANES / 2 };
 typedef float norm_half_lanes __attribute__((vector_size(NORM_LANES * 2), aligned(4), may_alias));
+typedef int32_t norm_half_masks __attribute__((vector_size(NORM_LANES * 2), aligned(4), may_alias));
 typedef float norm_quarter_lanes __attribute__((vector_size(NORM_LANES), aligned(4), may_alias));
 typedef double norm_wide_lanes __attribute__((vector_size(NORM_LANES * 2), aligned(8), may_alias));
 
@@ -71,11 +71,21 @@ void norm_tile_backward_collect(const struct norm_tile *tile, const struct norm_
 void norm_tile_backward_apply(const struct norm_tile *tile, const struct norm_gradient *gradient,
                               const float *x, const float *dy, float *dx);
 
-/* Sum of the lanes, always in the same order. */
-static inline __attribute__((always_inline)) float norm_lanes_sum(const norm_lanes *lanes)
+static inline __attribute__((always_inline)) norm_half_lanes *norm_half_at(float *x, size_t half)
 {
-    const norm_half_lanes *halves = (const norm_half_lanes *)lanes;
-    norm_half_lanes half = halves[0] + halves[1];
+    return (norm_half_lanes *)(x + half * NORM_HALF);
+}
+
+static inline __attribute__((always_inline)) const norm_half_lanes *norm_half_of(const float *x,
+                                                                                 size_t half)
+{
+    return (const norm_half_lanes *)(x + half * NORM_HALF);
+}
+
+/* Sum of the lanes, always in the same order. */
+static inline __attribute__((always_inline)) float norm_lanes_sum(const norm_half_lanes lanes[2])
+{
+    norm_half_lanes half = lanes[0] + lanes[1];
     const norm_quarter_lanes *quarters = (const norm_quarter_lanes *)&half;
     norm_quarter_lanes quarter = quarters[0] + quarters[1];
 
@@ -83,16 +93,17 @@ static inline __attribute__((always_inline)) float norm_lanes_sum(const norm_lan
 }
 
 /* to[l] += lanes[l]; a quarter at a time, as compilers do not find the instruction otherwise. */
-static inline __attribute__((always_inline)) void norm_lanes_add(const norm_lanes *lanes,
+static inline __attribute__((always_inline)) void norm_lanes_add(const norm_half_lanes lanes[2],
                                                                  double *to)
 {
-    const norm_quarter_lanes *quarters = (const norm_quarter_lanes *)lanes;
     norm_wide_lanes *wide = (norm_wide_lanes *)to;
 
-    wide[0] += __builtin_convertvector(quarters[0], norm_wide_lanes);
-    wide[1] += __builtin_convertvector(quarters[1], norm_wide_lanes);
-    wide[2] += __builtin_convertvector(quarters[2], norm_wide_lanes);
-    wide[3] += __builtin_convertvector(quarters[3], norm_wide_lanes);
+    for (size_t h = 0; h < 2; h++) {
+        norm_half_lanes half = lanes[h];
+        const norm_quarter_lanes *quarters = (const norm_quarter_lanes *)&half;
+        wide[2 * h] += __builtin_convertvector(quarters[0], norm_wide_lanes);
+        wide[2 * h + 1] += __builtin_convertvector(quarters[1], norm_wide_lanes);
+    }
 }
 
 /* batch.c */

@@ -29,11 +29,12 @@ static ALWAYS_INLINE double sum_of(const float *x, size_t n)
 
     for (size_t from = 0; from < whole; from += CHUNK * NORM_LANES) {
         size_t end = whole - from < CHUNK * NORM_LANES ? whole : from + CHUNK * NORM_LANES;
-        norm_lanes lanes = {0.0F};
+        norm_half_lanes lanes[2] = {{0.0F}};
         for (size_t i = from; i < end; i += NORM_LANES) {
-            lanes += *(const norm_lanes *)(x + i);
+            lanes[0] += *norm_half_of(x + i, 0);
+            lanes[1] += *norm_half_of(x + i, 1);
         }
-        sum += (double)norm_lanes_sum(&lanes);
+        sum += (double)norm_lanes_sum(lanes);
     }
     for (size_t i = whole; i < n; i++) {
         sum += (double)x[i];
@@ -48,12 +49,14 @@ static ALWAYS_INLINE double squares_of(const float *x, float mean, size_t n)
 
     for (size_t from = 0; from < whole; from += CHUNK * NORM_LANES) {
         size_t end = whole - from < CHUNK * NORM_LANES ? whole : from + CHUNK * NORM_LANES;
-        norm_lanes lanes = {0.0F};
+        norm_half_lanes lanes[2] = {{0.0F}};
         for (size_t i = from; i < end; i += NORM_LANES) {
-            norm_lanes d = *(const norm_lanes *)(x + i) - mean;
-            lanes += d * d;
+            norm_half_lanes low = *norm_half_of(x + i, 0) - mean;
+            norm_half_lanes high = *norm_half_of(x + i, 1) - mean;
+            lanes[0] += low * low;
+            lanes[1] += high * high;
         }
-        sum += (double)norm_lanes_sum(&lanes);
+        sum += (double)norm_lanes_sum(lanes);
     }
     for (size_t i = whole; i < n; i++) {
         double d = (double)(x[i] - mean);
@@ -62,9 +65,10 @@ static ALWAYS_INLINE double squares_of(const float *x, float mean, size_t n)
     return sum;
 }
 
-FOR_EACH_CPU static void block_forward(const struct layer_norm *norm, size_t rows, const float *x,
-                                       const struct channel_affine *to, float *y, float *mean,
-                                       float *rstd)
+FOR_EACH_CPU(static, void, block_forward,
+             (const struct layer_norm *norm, size_t rows, const float *x,
+              const struct channel_affine *to, float *y, float *mean, float *rstd),
+             (norm, rows, x, to, y, mean, rstd))
 {
     size_t n = norm->columns, whole = n - n % NORM_LANES;
     double per = 1.0 / (double)n, squares[ROWS];
@@ -81,10 +85,10 @@ FOR_EACH_CPU static void block_forward(const struct layer_norm *norm, size_t row
     for (size_t r = 0; r < rows; r++) {
         const float *from = x + r * n;
         float *row = y + r * n, centre = mean[r], scale = rstd[r];
-        for (size_t i = 0; i < whole; i += NORM_LANES) {
-            norm_lanes hat = (*(const norm_lanes *)(from + i) - centre) * scale;
-            *(norm_lanes *)(row + i) =
-                hat * *(const norm_lanes *)(to->gamma + i) + *(const norm_lanes *)(to->beta + i);
+        for (size_t i = 0; i < whole; i += NORM_HALF) {
+            norm_half_lanes hat = (*norm_half_of(from + i, 0) - centre) * scale;
+            *norm_half_at(row + i, 0) =
+                hat * *norm_half_of(to->gamma + i, 0) + *norm_half_of(to->beta + i, 0);
         }
         for (size_t i = whole; i < n; i++) {
             row[i] = (from[i] - centre) * scale * to->gamma[i] + to->beta[i];
@@ -128,7 +132,7 @@ struct columns {
     double *dgamma, *dbeta; /* [count] */
 };
 
-FOR_EACH_CPU static void block_sums(struct block *b)
+FOR_EACH_CPU(static, void, block_sums, (struct block * b), (b))
 {
     size_t n = b->columns, whole = n - n % NORM_LANES;
 
@@ -139,14 +143,16 @@ FOR_EACH_CPU static void block_sums(struct block *b)
 
         for (size_t from = 0; from < whole; from += CHUNK * NORM_LANES) {
             size_t end = whole - from < CHUNK * NORM_LANES ? whole : from + CHUNK * NORM_LANES;
-            norm_lanes sums = {0.0F}, products = {0.0F};
+            norm_half_lanes sums[2] = {{0.0F}}, products[2] = {{0.0F}};
             for (size_t i = from; i < end; i += NORM_LANES) {
-                norm_lanes u = *(const norm_lanes *)(dy + i) * *(const norm_lanes *)(b->gamma + i);
-                sums += u;
-                products += u * (*(const norm_lanes *)(x + i) - mean);
+                for (size_t h = 0; h < 2; h++) {
+                    norm_half_lanes u = *norm_half_of(dy + i, h) * *norm_half_of(b->gamma + i, h);
+                    sums[h] += u;
+                    products[h] += u * (*norm_half_of(x + i, h) - mean);
+                }
             }
-            sum += (double)norm_lanes_sum(&sums);
-            product += (double)norm_lanes_sum(&products);
+            sum += (double)norm_lanes_sum(sums);
+            product += (double)norm_lanes_sum(products);
         }
         for (size_t i = whole; i < n; i++) {
             float u = dy[i] * b->gamma[i];
@@ -158,21 +164,24 @@ FOR_EACH_CPU static void block_sums(struct block *b)
     }
 }
 
-FOR_EACH_CPU static void block_columns(const struct block *b, const struct columns *to)
+FOR_EACH_CPU(static, void, block_columns, (const struct block *b, const struct columns *to),
+             (b, to))
 {
     size_t end = to->from + to->count, whole = end - to->count % NORM_LANES;
 
     for (size_t c = to->from; c < whole; c += NORM_LANES) {
         const float *x = b->x + c, *dy = b->dy + c;
-        norm_lanes sum = {0.0F}, product = {0.0F};
+        norm_half_lanes sum[2] = {{0.0F}}, product[2] = {{0.0F}};
         for (size_t r = 0; r < b->rows; r++) {
-            norm_lanes value = *(const norm_lanes *)(dy + r * b->columns);
-            norm_lanes d = *(const norm_lanes *)(x + r * b->columns) - b->mean[r];
-            sum += value;
-            product += value * (d * b->rstd[r]);
+            for (size_t h = 0; h < 2; h++) {
+                norm_half_lanes value = *norm_half_of(dy + r * b->columns, h);
+                norm_half_lanes d = *norm_half_of(x + r * b->columns, h) - b->mean[r];
+                sum[h] += value;
+                product[h] += value * (d * b->rstd[r]);
+            }
         }
-        norm_lanes_add(&sum, to->dbeta + (c - to->from));
-        norm_lanes_add(&product, to->dgamma + (c - to->from));
+        norm_lanes_add(sum, to->dbeta + (c - to->from));
+        norm_lanes_add(product, to->dgamma + (c - to->from));
     }
     for (size_t c = whole; c < end; c++) {
         for (size_t r = 0; r < b->rows; r++) {
@@ -194,12 +203,12 @@ static ALWAYS_INLINE void block_inputs(const struct block *b, bool adds)
         float *dx = b->dx + r * n;
         float mean = b->mean[r], rstd = b->rstd[r], slope = b->slope[r], shift = b->shift[r];
 
-        for (size_t i = 0; i < whole; i += NORM_LANES) {
-            norm_lanes u = *(const norm_lanes *)(dy + i) * *(const norm_lanes *)(gamma + i);
-            norm_lanes value = (*(const norm_lanes *)(x + i) - mean) * slope + shift;
+        for (size_t i = 0; i < whole; i += NORM_HALF) {
+            norm_half_lanes u = *norm_half_of(dy + i, 0) * *norm_half_of(gamma + i, 0);
+            norm_half_lanes value = (*norm_half_of(x + i, 0) - mean) * slope + shift;
             value += u * rstd;
-            if (adds) value += *(const norm_lanes *)(dx + i);
-            *(norm_lanes *)(dx + i) = value;
+            if (adds) value += *norm_half_of(dx + i, 0);
+            *norm_half_at(dx + i, 0) = value;
         }
         for (size_t i = whole; i < n; i++) {
             float value = (x[i] - mean) * slope + shift;
@@ -209,12 +218,12 @@ static ALWAYS_INLINE void block_inputs(const struct block *b, bool adds)
     }
 }
 
-FOR_EACH_CPU static void block_set_inputs(const struct block *b)
+FOR_EACH_CPU(static, void, block_set_inputs, (const struct block *b), (b))
 {
     block_inputs(b, false);
 }
 
-FOR_EACH_CPU static void block_add_inputs(const struct block *b)
+FOR_EACH_CPU(static, void, block_add_inputs, (const struct block *b), (b))
 {
     block_inputs(b, true);
 }

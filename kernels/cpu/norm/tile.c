@@ -84,20 +84,26 @@ static ALWAYS_INLINE size_t channel_of(const struct norm_tile *t, size_t l)
 }
 
 /* One value per channel, repeated over the lanes. */
-static ALWAYS_INLINE void spread(const struct norm_tile *t, const float *values, norm_lanes *lanes)
+static ALWAYS_INLINE void spread(const struct norm_tile *t, const float *values,
+                                 norm_half_lanes lanes[2])
 {
     float repeated[NORM_LANES];
 
     if (t->period == 1) {
-        *lanes = values[0] - (norm_lanes){0.0F};
-    } else if (t->period == NORM_LANES || !t->is_whole) {
-        *lanes = *(const norm_lanes *)values;
-    } else {
+        norm_half_lanes one = values[0] - (norm_half_lanes){0.0F};
+
+        lanes[0] = one;
+        lanes[1] = one;
+        return;
+    }
+    if (t->period != NORM_LANES && t->is_whole) {
         for (size_t l = 0; l < NORM_LANES; l++) {
             repeated[l] = values[channel_of(t, l)];
         }
-        *lanes = *(const norm_lanes *)repeated;
+        values = repeated;
     }
+    lanes[0] = *norm_half_of(values, 0);
+    lanes[1] = *norm_half_of(values, 1);
 }
 
 /* Add up the lanes of one channel, in quarters as they were stored: a processor waits for stores
@@ -119,53 +125,53 @@ static ALWAYS_INLINE void fold(const struct norm_tile *t, double *sums)
     if (t->period == 1) sums[0] += sums[1];
 }
 
-/* Two sets of sums: the additions of one wait for each other. */
-static ALWAYS_INLINE void collect_chunk(const float *x, size_t vectors, size_t stride,
-                                        struct norm_sums *sums)
+/* Half h of `vectors` vectors into the sums. Two sets: the additions of one wait for each other. */
+static ALWAYS_INLINE void collect_half(const float *x, size_t vectors, size_t stride, size_t h,
+                                       struct norm_sums *sums)
 {
-    norm_lanes k = *(const norm_lanes *)x;
-    norm_lanes s[2] = {{0.0F}}, q[2] = {{0.0F}};
+    norm_half_lanes k = *norm_half_of(x, h);
+    norm_half_lanes s[2] = {{0.0F}}, q[2] = {{0.0F}};
     size_t i = 0;
-    double n = (double)vectors;
 
     for (; i + 2 <= vectors; i += 2) {
-        norm_lanes even = *(const norm_lanes *)(x + i * stride) - k;
-        norm_lanes odd = *(const norm_lanes *)(x + (i + 1) * stride) - k;
+        norm_half_lanes even = *norm_half_of(x + i * stride, h) - k;
+        norm_half_lanes odd = *norm_half_of(x + (i + 1) * stride, h) - k;
         s[0] += even;
         s[1] += odd;
         q[0] += even * even;
         q[1] += odd * odd;
     }
     if (i < vectors) {
-        norm_lanes last = *(const norm_lanes *)(x + i * stride) - k;
+        norm_half_lanes last = *norm_half_of(x + i * stride, h) - k;
         s[0] += last;
         q[0] += last * last;
     }
     s[0] += s[1];
     q[0] += q[1];
-    for (size_t l = 0; l < NORM_LANES / 4; l++) { /* a quarter of the lanes */
-        norm_wide_lanes *first = (norm_wide_lanes *)sums->first + l;
-        norm_wide_lanes *second = (norm_wide_lanes *)sums->second + l;
+    for (size_t l = 0; l < 2; l++) { /* a quarter of the lanes */
+        norm_wide_lanes *first = (norm_wide_lanes *)sums->first + 2 * h + l;
+        norm_wide_lanes *second = (norm_wide_lanes *)sums->second + 2 * h + l;
         norm_wide_lanes to =
             __builtin_convertvector(((const norm_quarter_lanes *)&k)[l], norm_wide_lanes);
         norm_wide_lanes sum =
             __builtin_convertvector(((const norm_quarter_lanes *)&s[0])[l], norm_wide_lanes);
         norm_wide_lanes square =
             __builtin_convertvector(((const norm_quarter_lanes *)&q[0])[l], norm_wide_lanes);
-        *first += to * n + sum;
-        *second += (to * to) * n + (to * sum) * 2.0 + square;
+        *first += to * (double)vectors + sum;
+        *second += (to * to) * (double)vectors + (to * sum) * 2.0 + square;
     }
 }
 
-FOR_EACH_CPU void norm_tile_collect(const struct norm_tile *t, const float *x,
-                                    struct norm_sums *sums)
+FOR_EACH_CPU(extern, void, norm_tile_collect,
+             (const struct norm_tile *t, const float *x, struct norm_sums *sums), (t, x, sums))
 {
     const float *rest = x + t->at + t->vectors * t->stride;
 
     memset(sums, 0, sizeof(*sums));
     for (size_t i = 0; i < t->vectors; i += CHUNK) {
         size_t n = t->vectors - i < CHUNK ? t->vectors - i : CHUNK;
-        collect_chunk(x + t->at + i * t->stride, n, t->stride, sums);
+        collect_half(x + t->at + i * t->stride, n, t->stride, 0, sums);
+        collect_half(x + t->at + i * t->stride, n, t->stride, 1, sums);
     }
     for (size_t r = 0; r < t->rest; r++) {
         for (size_t l = 0; l < t->rest_lanes; l++) {
@@ -181,22 +187,25 @@ FOR_EACH_CPU void norm_tile_collect(const struct norm_tile *t, const float *x,
 static ALWAYS_INLINE void apply_vectors(const struct norm_tile *t, const struct norm_affine *a,
                                         const float *x, float *y, bool with_relu)
 {
-    norm_lanes mean, scale, shift;
+    norm_half_lanes mean[2], scale[2], shift[2];
     size_t at = t->at, end = at + t->vectors * t->stride, stride = t->stride;
 
-    spread(t, a->mean, &mean);
-    spread(t, a->scale, &scale);
-    spread(t, a->shift, &shift);
+    spread(t, a->mean, mean);
+    spread(t, a->scale, scale);
+    spread(t, a->shift, shift);
     for (; at < end; at += stride) {
-        norm_lanes value = (*(const norm_lanes *)(x + at) - mean) * scale + shift;
-        /* Not where it is above 0: a NaN has to stay one until somebody notices. */
-        if (with_relu) value = (norm_lanes)((norm_masks)value & ~(value < 0.0F));
-        *(norm_lanes *)(y + at) = value;
+        for (size_t h = 0; h < 2; h++) {
+            norm_half_lanes value = (*norm_half_of(x + at, h) - mean[h]) * scale[h] + shift[h];
+            /* Not where it is above 0: a NaN has to stay one until somebody notices. */
+            if (with_relu) value = (norm_half_lanes)((norm_half_masks)value & ~(value < 0.0F));
+            *norm_half_at(y + at, h) = value;
+        }
     }
 }
 
-FOR_EACH_CPU void norm_tile_apply(const struct norm_tile *t, const struct norm_affine *a,
-                                  const float *x, float *y)
+FOR_EACH_CPU(extern, void, norm_tile_apply,
+             (const struct norm_tile *t, const struct norm_affine *a, const float *x, float *y),
+             (t, a, x, y))
 {
     size_t from = t->is_whole ? t->vectors : 0;
 
@@ -212,19 +221,20 @@ FOR_EACH_CPU void norm_tile_apply(const struct norm_tile *t, const struct norm_a
     }
 }
 
-/* The vector at `at`, into both sums. */
-static ALWAYS_INLINE void backward_step(const struct norm_products *p, size_t at, bool is_masked,
-                                        const norm_lanes *mean, norm_lanes *s, norm_lanes *q)
+/* Half h of the vector at `at`, into both sums. */
+static ALWAYS_INLINE void backward_step(const struct norm_products *p, size_t at, size_t h,
+                                        bool is_masked, const norm_half_lanes mean[2],
+                                        norm_half_lanes s[2], norm_half_lanes q[2])
 {
-    norm_lanes value = *(const norm_lanes *)(p->dy + at);
+    norm_half_lanes value = *norm_half_of(p->dy + at, h);
 
     if (is_masked) {
-        norm_masks is_on = *(const norm_lanes *)(p->y + at) > 0.0F;
-        value = (norm_lanes)((norm_masks)value & is_on);
-        *(norm_lanes *)(p->masked + at) = value;
+        norm_half_masks is_on = *norm_half_of(p->y + at, h) > 0.0F;
+        value = (norm_half_lanes)((norm_half_masks)value & is_on);
+        *norm_half_at(p->masked + at, h) = value;
     }
-    *s += value;
-    *q += value * (*(const norm_lanes *)(p->x + at) - *mean);
+    s[h] += value;
+    q[h] += value * (*norm_half_of(p->x + at, h) - mean[h]);
 }
 
 /* `vectors` vectors of the tile, from `first` on. */
@@ -233,24 +243,29 @@ static ALWAYS_INLINE void backward_chunk(const struct norm_tile *t,
                                          size_t vectors, bool is_masked, struct norm_sums *sums)
 {
     const struct norm_products p = *given; /* no store can change it */
-    norm_lanes mean = {0.0F}, s[2] = {{0.0F}}, q[2] = {{0.0F}};
+    norm_half_lanes mean[2], s[2] = {{0.0F}}, q[2] = {{0.0F}};
+    norm_half_lanes odd_s[2] = {{0.0F}}, odd_q[2] = {{0.0F}};
     size_t i = 0, stride = t->stride, at = t->at + first * stride;
 
-    spread(t, given->mean, &mean);
-
+    spread(t, given->mean, mean);
     for (; i + 2 <= vectors; i += 2) {
-        backward_step(&p, at + i * stride, is_masked, &mean, &s[0], &q[0]);
-        backward_step(&p, at + (i + 1) * stride, is_masked, &mean, &s[1], &q[1]);
+        for (size_t h = 0; h < 2; h++) {
+            backward_step(&p, at + i * stride, h, is_masked, mean, s, q);
+            backward_step(&p, at + (i + 1) * stride, h, is_masked, mean, odd_s, odd_q);
+        }
     }
-    if (i < vectors) backward_step(&p, at + i * stride, is_masked, &mean, &s[0], &q[0]);
-    s[0] += s[1];
-    q[0] += q[1];
-    norm_lanes_add(&s[0], sums->first);
-    norm_lanes_add(&q[0], sums->second);
+    for (size_t h = 0; h < 2; h++) {
+        if (i < vectors) backward_step(&p, at + i * stride, h, is_masked, mean, s, q);
+        s[h] += odd_s[h];
+        q[h] += odd_q[h];
+    }
+    norm_lanes_add(s, sums->first);
+    norm_lanes_add(q, sums->second);
 }
 
-FOR_EACH_CPU void norm_tile_backward_collect(const struct norm_tile *t,
-                                             const struct norm_products *p, struct norm_sums *sums)
+FOR_EACH_CPU(extern, void, norm_tile_backward_collect,
+             (const struct norm_tile *t, const struct norm_products *p, struct norm_sums *sums),
+             (t, p, sums))
 {
     bool by_vectors = t->is_whole || p->y == NULL;
     size_t from = by_vectors ? t->vectors : 0;
@@ -280,23 +295,27 @@ FOR_EACH_CPU void norm_tile_backward_collect(const struct norm_tile *t,
 static ALWAYS_INLINE void gradient_vectors(const struct norm_tile *t, const struct norm_gradient *g,
                                            const float *x, const float *dy, float *dx, bool adds)
 {
-    norm_lanes mean, dy_scale, x_scale, shift;
+    norm_half_lanes mean[2], dy_scale[2], x_scale[2], shift[2];
     size_t at = t->at, end = at + t->vectors * t->stride, stride = t->stride;
 
-    spread(t, g->mean, &mean);
-    spread(t, g->dy_scale, &dy_scale);
-    spread(t, g->x_scale, &x_scale);
-    spread(t, g->shift, &shift);
+    spread(t, g->mean, mean);
+    spread(t, g->dy_scale, dy_scale);
+    spread(t, g->x_scale, x_scale);
+    spread(t, g->shift, shift);
     for (; at < end; at += stride) {
-        norm_lanes value = (*(const norm_lanes *)(x + at) - mean) * x_scale + shift;
-        value += *(const norm_lanes *)(dy + at) * dy_scale;
-        if (adds) value += *(const norm_lanes *)(dx + at);
-        *(norm_lanes *)(dx + at) = value;
+        for (size_t h = 0; h < 2; h++) {
+            norm_half_lanes value = (*norm_half_of(x + at, h) - mean[h]) * x_scale[h] + shift[h];
+            value += *norm_half_of(dy + at, h) * dy_scale[h];
+            if (adds) value += *norm_half_of(dx + at, h);
+            *norm_half_at(dx + at, h) = value;
+        }
     }
 }
 
-FOR_EACH_CPU void norm_tile_backward_apply(const struct norm_tile *t, const struct norm_gradient *g,
-                                           const float *x, const float *dy, float *dx)
+FOR_EACH_CPU(extern, void, norm_tile_backward_apply,
+             (const struct norm_tile *t, const struct norm_gradient *g, const float *x,
+              const float *dy, float *dx),
+             (t, g, x, dy, dx))
 {
     size_t from = t->is_whole ? t->vectors : 0;
 

@@ -11,18 +11,19 @@
 
 enum { CHUNK = 64 };
 
-FOR_EACH_CPU static double row_product(const float *a, const float *b, size_t n)
+FOR_EACH_CPU(static, double, row_product, (const float *a, const float *b, size_t n), (a, b, n))
 {
     size_t whole = n - n % NORM_LANES;
     double sum = 0.0;
 
     for (size_t from = 0; from < whole; from += CHUNK * NORM_LANES) {
         size_t end = whole - from < CHUNK * NORM_LANES ? whole : from + CHUNK * NORM_LANES;
-        norm_lanes lanes = {0.0F};
+        norm_half_lanes lanes[2] = {{0.0F}};
         for (size_t i = from; i < end; i += NORM_LANES) {
-            lanes += *(const norm_lanes *)(a + i) * *(const norm_lanes *)(b + i);
+            lanes[0] += *norm_half_of(a + i, 0) * *norm_half_of(b + i, 0);
+            lanes[1] += *norm_half_of(a + i, 1) * *norm_half_of(b + i, 1);
         }
-        sum += (double)norm_lanes_sum(&lanes);
+        sum += (double)norm_lanes_sum(lanes);
     }
     for (size_t i = whole; i < n; i++) {
         sum += (double)a[i] * (double)b[i];
@@ -30,8 +31,9 @@ FOR_EACH_CPU static double row_product(const float *a, const float *b, size_t n)
     return sum;
 }
 
-FOR_EACH_CPU static void row_scale(const float *restrict v, float factor, float *restrict w,
-                                   size_t n)
+FOR_EACH_CPU(static, void, row_scale,
+             (const float *restrict v, float factor, float *restrict w, size_t n),
+             (v, factor, w, n))
 {
     for (size_t i = 0; i < n; i++) {
         w[i] = v[i] * factor;
@@ -39,15 +41,15 @@ FOR_EACH_CPU static void row_scale(const float *restrict v, float factor, float 
 }
 
 /* dv = a dw + b v; vectors by hand because dv may be dw. */
-FOR_EACH_CPU static void row_gradient(const float *dw, const float *v, const float factors[2],
-                                      float *dv, size_t n)
+FOR_EACH_CPU(static, void, row_gradient,
+             (const float *dw, const float *v, const float factors[2], float *dv, size_t n),
+             (dw, v, factors, dv, n))
 {
     float a = factors[0], b = factors[1];
     size_t whole = n - n % NORM_LANES;
 
-    for (size_t i = 0; i < whole; i += NORM_LANES) {
-        *(norm_lanes *)(dv + i) =
-            *(const norm_lanes *)(dw + i) * a + *(const norm_lanes *)(v + i) * b;
+    for (size_t i = 0; i < whole; i += NORM_HALF) {
+        *norm_half_at(dv + i, 0) = *norm_half_of(dw + i, 0) * a + *norm_half_of(v + i, 0) * b;
     }
     for (size_t i = whole; i < n; i++) {
         dv[i] = dw[i] * a + v[i] * b;

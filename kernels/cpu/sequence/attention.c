@@ -62,8 +62,10 @@ static void mask_scores(float *scores, size_t rows, size_t first, size_t query)
 }
 
 /* Scores to weights relative to the largest score so far. */
-FOR_EACH_CPU static void softmax(float *restrict scores, size_t rows, float *restrict max,
-                                 float *restrict total, float *restrict factor)
+FOR_EACH_CPU(static, void, softmax,
+             (float *restrict scores, size_t rows, float *restrict max, float *restrict total,
+              float *restrict factor),
+             (scores, rows, max, total, factor))
 {
     float high[LANES], sum[LANES];
 

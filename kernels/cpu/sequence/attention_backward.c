@@ -104,9 +104,10 @@ static void mask_scores(float *scores, size_t rows, size_t query)
 }
 
 /* Scores and d(weights) of a panel become weights and d(scores). */
-FOR_EACH_CPU static void weigh_again(float *restrict scores, float *restrict gradient, size_t rows,
-                                     const float *restrict statistics,
-                                     const float *restrict products)
+FOR_EACH_CPU(static, void, weigh_again,
+             (float *restrict scores, float *restrict gradient, size_t rows,
+              const float *restrict statistics, const float *restrict products),
+             (scores, gradient, rows, statistics, products))
 {
     for (size_t k = 0; k < rows; k++) {
 #pragma GCC unroll 1

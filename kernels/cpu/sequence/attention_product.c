@@ -44,7 +44,7 @@ block_product(const float *restrict a, size_t a_row, size_t a_inner, const float
     }
 }
 
-FOR_EACH_CPU void tile_product(const struct tile_product *p)
+FOR_EACH_CPU(extern, void, tile_product, (const struct tile_product *p), (p))
 {
     size_t a_row = p->a_row, a_inner = p->a_inner, b_stride = p->b_stride, c_stride = p->c_stride;
 
@@ -82,8 +82,9 @@ CPU_INLINE void scale_row(const float *restrict from, float scale, size_t width,
     }
 }
 
-FOR_EACH_CPU void head_pack(const struct head_rows *rows, size_t first, size_t count, float scale,
-                            float *to)
+FOR_EACH_CPU(extern, void, head_pack,
+             (const struct head_rows *rows, size_t first, size_t count, float scale, float *to),
+             (rows, first, count, scale, to))
 {
     size_t width = rows->width, padded = rows->padded;
 
@@ -105,8 +106,10 @@ FOR_EACH_CPU void head_pack(const struct head_rows *rows, size_t first, size_t c
     }
 }
 
-FOR_EACH_CPU void head_unpack(const struct head_rows *rows, size_t first, size_t count, float scale,
-                              const float *packed, float *to)
+FOR_EACH_CPU(extern, void, head_unpack,
+             (const struct head_rows *rows, size_t first, size_t count, float scale,
+              const float *packed, float *to),
+             (rows, first, count, scale, packed, to))
 {
     size_t width = rows->width;
 
@@ -134,7 +137,8 @@ CPU_INLINE void interleave(const float *restrict from, float *restrict to)
 
 /* An interleaving turns the bits of a value's index by one: four of them exchange the row's four
  * bits and the column's. */
-FOR_EACH_CPU void head_transpose(const float *packed, size_t padded, float *to)
+FOR_EACH_CPU(extern, void, head_transpose, (const float *packed, size_t padded, float *to),
+             (packed, padded, to))
 {
     float a[LANES * LANES], b[LANES * LANES];
 
@@ -150,8 +154,10 @@ FOR_EACH_CPU void head_transpose(const float *packed, size_t padded, float *to)
     }
 }
 
-FOR_EACH_CPU void head_dot(const struct head_rows *a, const struct head_rows *b, size_t first,
-                           size_t count, float *dots)
+FOR_EACH_CPU(extern, void, head_dot,
+             (const struct head_rows *a, const struct head_rows *b, size_t first, size_t count,
+              float *dots),
+             (a, b, first, count, dots))
 {
     size_t width = a->width, whole = width - width % LANES;
 

@@ -21,7 +21,8 @@ static bool are_tokens(const float *tokens, size_t rows, uint32_t symbols)
     return held;
 }
 
-FOR_EACH_CPU static void add_row(const float *restrict x, size_t count, float *restrict y)
+FOR_EACH_CPU(static, void, add_row, (const float *restrict x, size_t count, float *restrict y),
+             (x, count, y))
 {
     for (size_t i = 0; i < count; i++) {
         y[i] += x[i];
@@ -29,7 +30,8 @@ FOR_EACH_CPU static void add_row(const float *restrict x, size_t count, float *r
 }
 
 /* y may be x. */
-FOR_EACH_CPU static void sum_rows(const float *x, const float *table, size_t count, float *y)
+FOR_EACH_CPU(static, void, sum_rows, (const float *x, const float *table, size_t count, float *y),
+             (x, table, count, y))
 {
     for (size_t i = 0; i < count; i++) {
         y[i] = x[i] + table[i];

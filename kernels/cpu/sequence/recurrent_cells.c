@@ -20,7 +20,7 @@
 #define ROWS_ARE_APART _Pragma("GCC ivdep")
 #endif
 
-FOR_EACH_CPU void cell_rnn_forward(const struct cell_forward *step)
+FOR_EACH_CPU(extern, void, cell_rnn_forward, (const struct cell_forward *step), (step))
 {
     size_t n = step->hidden;
     const float *restrict product = step->product, *restrict bias = step->bias;
@@ -34,7 +34,7 @@ FOR_EACH_CPU void cell_rnn_forward(const struct cell_forward *step)
     }
 }
 
-FOR_EACH_CPU void cell_gru_forward(const struct cell_forward *step)
+FOR_EACH_CPU(extern, void, cell_gru_forward, (const struct cell_forward *step), (step))
 {
     size_t n = step->hidden;
     float *restrict reset = step->gates, *restrict update = step->gates + n;
@@ -59,7 +59,7 @@ FOR_EACH_CPU void cell_gru_forward(const struct cell_forward *step)
     }
 }
 
-FOR_EACH_CPU void cell_lstm_forward(const struct cell_forward *step)
+FOR_EACH_CPU(extern, void, cell_lstm_forward, (const struct cell_forward *step), (step))
 {
     size_t n = step->hidden;
     float *restrict input = step->gates, *restrict forget = step->gates + n;
@@ -90,7 +90,7 @@ FOR_EACH_CPU void cell_lstm_forward(const struct cell_forward *step)
     }
 }
 
-FOR_EACH_CPU void cell_rnn_backward(const struct cell_backward *step)
+FOR_EACH_CPU(extern, void, cell_rnn_backward, (const struct cell_backward *step), (step))
 {
     size_t n = step->hidden;
     const float *restrict h = step->after, *restrict dy = step->dy, *restrict carry = step->carry;
@@ -102,7 +102,7 @@ FOR_EACH_CPU void cell_rnn_backward(const struct cell_backward *step)
     }
 }
 
-FOR_EACH_CPU void cell_gru_backward(const struct cell_backward *step)
+FOR_EACH_CPU(extern, void, cell_gru_backward, (const struct cell_backward *step), (step))
 {
     size_t n = step->hidden;
     const float *restrict reset = step->gates, *restrict update = step->gates + n;
@@ -127,7 +127,7 @@ FOR_EACH_CPU void cell_gru_backward(const struct cell_backward *step)
     }
 }
 
-FOR_EACH_CPU void cell_lstm_backward(const struct cell_backward *step)
+FOR_EACH_CPU(extern, void, cell_lstm_backward, (const struct cell_backward *step), (step))
 {
     size_t n = step->hidden;
     const float *restrict input = step->gates, *restrict forget = step->gates + n;

@@ -9,6 +9,7 @@
 #include "kernels/cpu/sequence/recurrent.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 
 #include <limits.h>
@@ -35,8 +36,8 @@ struct tile {
 enum panels_form panels_best_form(void)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) return PANELS_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return PANELS_AVX2;
+    if (cpu_has(CPU_AVX512)) return PANELS_AVX512;
+    if (cpu_has(CPU_AVX2)) return PANELS_AVX2;
 #endif
     return PANELS_PLAIN;
 }

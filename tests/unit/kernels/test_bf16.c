@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -57,7 +58,7 @@ static void rounding_is_to_the_nearest_and_to_even_between(void **state)
 static void packed_forms_are_the_matrix_from_rows_or_columns_and_zeros_behind(void **state)
 {
     (void)state;
-    if (!__builtin_cpu_supports("avx512f")) {
+    if (!cpu_has(CPU_AVX512)) {
         print_message("skipped: without AVX-512 nobody multiplies bfloat16\n");
         skip();
     }
