@@ -5,11 +5,10 @@
  * and matrices are row-major, unless said otherwise.
  *
  * Activations  What flows between layers, and its gradients, is kept in the backend's own form:
- *         float32, or bfloat16 where value_bytes is 2. Such are x, y, pre, dy, dx, qkv, dqkv
- *         and logits in the operations of layers, losses and relayout(), but for the tokens; they
- *         are handed on and never looked into, and backend_at() finds the i-th. Parameters, their
- *         gradients, statistics, targets and token ids are float32 everywhere, and so is all that
- *         axpy() to gemm() and update() work on.
+ *         float32, or bfloat16 where value_bytes is 2. So they are `void *`, here and in
+ *         image.h to sequence.h: handed on, never looked into, and backend_at() finds the i-th.
+ *         `float *` are float32 on every backend: parameters, their gradients, statistics, targets
+ *         and token ids, and all that axpy() to gemm() and update() work on.
  * Errors  RC_DEVICE: the device failed; outputs are then unspecified, and `why` says more.
  *         RC_NOMEM on creation only: the steady state allocates nothing.
  * Order   one backend serves one thread at a time. Equal calls give equal bits. A device may
@@ -88,8 +87,8 @@ struct backend_ops {
     /** What the last RC_DEVICE or RC_NOMEM was, for people; "" if there was none. */
     const char *(*why)(struct backend *backend);
     /** y (activation) = x (float32), and the other way round. */
-    MUST_USE enum rc (*to_activations)(struct backend *backend, const float *x, float *y, size_t n);
-    MUST_USE enum rc (*from_activations)(struct backend *backend, const float *x, float *y,
+    MUST_USE enum rc (*to_activations)(struct backend *backend, const float *x, void *y, size_t n);
+    MUST_USE enum rc (*from_activations)(struct backend *backend, const void *x, float *y,
                                          size_t n);
     /** *counter = value, in the order of calls. */
     MUST_USE enum rc (*store)(struct backend *backend, uint64_t *counter, uint64_t value);
@@ -137,26 +136,26 @@ struct backend_ops {
     MUST_USE enum rc (*linear_create)(struct backend *backend, const struct linear_options *options,
                                       struct linear **linear);
     /** In place. */
-    MUST_USE enum rc (*relu_forward)(struct backend *backend, float *x, size_t n);
+    MUST_USE enum rc (*relu_forward)(struct backend *backend, void *x, size_t n);
     /** dy = 0 where the output y is not above 0. */
-    MUST_USE enum rc (*relu_backward)(struct backend *backend, const float *y, float *dy, size_t n);
+    MUST_USE enum rc (*relu_backward)(struct backend *backend, const void *y, void *dy, size_t n);
 
     /** y = a + b, then max(0, .) if wanted. y may be a or b. Of activations. */
-    MUST_USE enum rc (*add)(struct backend *backend, const float *a, const float *b, bool with_relu,
-                            float *y, size_t n);
+    MUST_USE enum rc (*add)(struct backend *backend, const void *a, const void *b, bool with_relu,
+                            void *y, size_t n);
     /** y may be x. */
     MUST_USE enum rc (*activation_forward)(struct backend *backend, struct activation activation,
-                                           const float *x, float *y, size_t n);
+                                           const void *x, void *y, size_t n);
     /** dx = dy f'(x). x: where activation_needs_input(), otherwise NULL; dx may be dy. */
     MUST_USE enum rc (*activation_backward)(struct backend *backend, struct activation activation,
-                                            const float *x, const float *y, const float *dy,
-                                            float *dx, size_t n);
+                                            const void *x, const void *y, const void *dy, void *dx,
+                                            size_t n);
     /** Forward of values and backward of gradients alike; y may be x. */
     MUST_USE enum rc (*dropout)(struct backend *backend, const struct dropout *dropout,
-                                const float *x, float *y, size_t n);
+                                const void *x, void *y, size_t n);
     /** Copy (or add) `rows` rows of `count` values between matrices of other strides. */
     MUST_USE enum rc (*copy_rows)(struct backend *backend, const struct copy_rows *copy,
-                                  const float *x, float *y);
+                                  const void *x, void *y);
 
     /** RC_NOMEM, RC_UNSUPPORTED. The backend must outlive it; destroy by conv->ops->destroy. */
     MUST_USE enum rc (*conv_create)(struct backend *backend, const struct conv_options *options,
@@ -164,30 +163,30 @@ struct backend_ops {
     /** `winner` gets one byte per output value: which input of the window gets the gradient, or
      *  POOL_NONE. NULL: not wanted. */
     MUST_USE enum rc (*pool_forward)(struct backend *backend, const struct pool_options *options,
-                                     uint32_t images, const float *x, float *y, uint8_t *winner);
+                                     uint32_t images, const void *x, void *y, uint8_t *winner);
     /** dx is overwritten whole. */
     MUST_USE enum rc (*pool_backward)(struct backend *backend, const struct pool_options *options,
-                                      uint32_t images, const float *dy, const uint8_t *winner,
-                                      float *dx);
+                                      uint32_t images, const void *dy, const uint8_t *winner,
+                                      void *dx);
     /** Rewrite images from one block size to another. Not in place. */
     MUST_USE enum rc (*relayout)(struct backend *backend, struct image_shape from,
-                                 uint32_t to_block, uint32_t images, const float *x, float *y);
+                                 uint32_t to_block, uint32_t images, const void *x, void *y);
 
     /** y[image][channel]: mean over the pixels. */
     MUST_USE enum rc (*global_average_forward)(struct backend *backend, struct image_shape in,
-                                               uint32_t images, const float *x, float *y);
+                                               uint32_t images, const void *x, void *y);
     MUST_USE enum rc (*global_average_backward)(struct backend *backend, struct image_shape in,
-                                                uint32_t images, const float *dy, float *dx);
+                                                uint32_t images, const void *dy, void *dx);
     /** The parameter-free shortcut of residual nets (He et al. 2015, arXiv:1512.03385, option A):
      *  every stride-th pixel of each channel, further channels are zeros. Any blocks. */
     MUST_USE enum rc (*subsample_forward)(struct backend *backend, const struct subsample *options,
-                                          uint32_t images, const float *x, float *y);
+                                          uint32_t images, const void *x, void *y);
     MUST_USE enum rc (*subsample_backward)(struct backend *backend, const struct subsample *options,
-                                           uint32_t images, const float *dy, float *dx);
+                                           uint32_t images, const void *dy, void *dx);
 
     /** sums += those of x and x^2. */
     MUST_USE enum rc (*batch_norm_collect)(struct backend *backend, const struct batch_norm *norm,
-                                           uint32_t images, const float *x, double *sums);
+                                           uint32_t images, const void *x, double *sums);
     MUST_USE enum rc (*batch_norm_close)(struct backend *backend, const struct batch_norm *norm,
                                          const struct batch_norm_close *close);
     /** rstd = 1 / sqrt(variance + epsilon): for normalising with running statistics. */
@@ -195,8 +194,8 @@ struct backend_ops {
                                         const float *variance, float *rstd);
     /** y = (x - mean) rstd gamma + beta; y may be x. */
     MUST_USE enum rc (*batch_norm_apply)(struct backend *backend, const struct batch_norm *norm,
-                                         uint32_t images, const float *x,
-                                         const struct channel_affine *affine, float *y);
+                                         uint32_t images, const void *x,
+                                         const struct channel_affine *affine, void *y);
     MUST_USE enum rc (*batch_norm_backward_collect)(struct backend *backend,
                                                     const struct batch_norm *norm, uint32_t images,
                                                     const struct batch_norm_backward *pass);
@@ -209,15 +208,15 @@ struct backend_ops {
                                                   const struct batch_norm_backward *pass);
     /** mean, rstd: [images][groups]; y is not x. */
     MUST_USE enum rc (*group_norm_forward)(struct backend *backend, const struct group_norm *norm,
-                                           uint32_t images, const float *x, const float *gamma,
-                                           const float *beta, float *y, float *mean, float *rstd);
+                                           uint32_t images, const void *x, const float *gamma,
+                                           const float *beta, void *y, float *mean, float *rstd);
     MUST_USE enum rc (*group_norm_backward)(struct backend *backend, const struct group_norm *norm,
                                             uint32_t images, const struct norm_backward *pass);
     /** Layer normalisation of rows (Ba, Kiros, Hinton 2016, arXiv:1607.06450). mean, rstd: [rows];
      *  y is not x. */
     MUST_USE enum rc (*layer_norm_forward)(struct backend *backend, const struct layer_norm *norm,
-                                           const float *x, const float *gamma, const float *beta,
-                                           float *y, float *mean, float *rstd);
+                                           const void *x, const float *gamma, const float *beta,
+                                           void *y, float *mean, float *rstd);
     MUST_USE enum rc (*layer_norm_backward)(struct backend *backend, const struct layer_norm *norm,
                                             const struct norm_backward *pass);
     /** Weight normalisation (Salimans, Kingma 2016, arXiv:1602.07868): w = g v / |v| for each of
@@ -231,23 +230,23 @@ struct backend_ops {
     /** y[row] = table[token of the row]. A token that is none is RC_NONFINITE. */
     MUST_USE enum rc (*embedding_forward)(struct backend *backend,
                                           const struct embedding *embedding, size_t rows,
-                                          const float *tokens, const float *table, float *y);
+                                          const float *tokens, const float *table, void *y);
     /** dtable[token] += dy[row]. */
     MUST_USE enum rc (*embedding_backward)(struct backend *backend,
                                            const struct embedding *embedding, size_t rows,
-                                           const float *tokens, const float *dy, float *dtable);
+                                           const float *tokens, const void *dy, float *dtable);
     /** y[sample][step] = x[sample][step] + table[step]; y may be x. */
     MUST_USE enum rc (*positions_forward)(struct backend *backend,
-                                          const struct positions *positions, const float *x,
-                                          const float *table, float *y);
+                                          const struct positions *positions, const void *x,
+                                          const float *table, void *y);
     /** dtable[step] += dy[sample][step], over the samples. */
     MUST_USE enum rc (*positions_backward)(struct backend *backend,
-                                           const struct positions *positions, const float *dy,
+                                           const struct positions *positions, const void *dy,
                                            float *dtable);
     /** statistics: attention_statistics() values; NULL: no gradient wanted. */
     MUST_USE enum rc (*attention_forward)(struct backend *backend,
-                                          const struct attention *attention, const float *qkv,
-                                          float *y, float *statistics);
+                                          const struct attention *attention, const void *qkv,
+                                          void *y, float *statistics);
     MUST_USE enum rc (*attention_backward)(struct backend *backend,
                                            const struct attention *attention,
                                            const struct attention_backward *pass);
@@ -268,9 +267,9 @@ struct backend_ops {
 };
 
 /** Address of activation `i` behind `values`. */
-static inline float *backend_at(const struct backend *backend, const float *values, size_t i)
+static inline void *backend_at(const struct backend *backend, const void *values, size_t i)
 {
-    return (float *)((uintptr_t)values + i * backend->value_bytes);
+    return (void *)((uintptr_t)values + i * backend->value_bytes);
 }
 
 /** NULL is fine. Whatever was created from the backend must be gone. */

@@ -109,11 +109,11 @@ struct conv_ops {
     /** Take the plain weights and the bias (NULL without) for the passes that follow; to be called
      *  whenever they changed. Borrowed until the next call. */
     MUST_USE enum rc (*prepare)(struct conv *conv, const float *weight, const float *bias);
-    MUST_USE enum rc (*forward)(struct conv *conv, const float *x, float *y);
-    MUST_USE enum rc (*backward_data)(struct conv *conv, const float *dy, float *dx);
+    MUST_USE enum rc (*forward)(struct conv *conv, const void *x, void *y);
+    MUST_USE enum rc (*backward_data)(struct conv *conv, const void *dy, void *dx);
     /** Plain gradients; `is_first` overwrites them, otherwise they are added to. dbias NULL without
      *  bias. */
-    MUST_USE enum rc (*backward_weights)(struct conv *conv, const float *x, const float *dy,
+    MUST_USE enum rc (*backward_weights)(struct conv *conv, const void *x, const void *dy,
                                          bool is_first, float *dweight, float *dbias);
 };
 

@@ -25,12 +25,12 @@ struct linear {
 
 struct linear_backward {
     size_t rows;
-    const float *x, *pre, *y; /* as in the forward pass */
-    float *dy;                /* overwritten by the gradient before the activation */
-    float *dx;                /* NULL: not wanted; without adds_to_dx it may be the memory of x */
-    bool adds_to_dx;          /* dx += instead of dx = */
-    bool is_first;            /* overwrite dweight and dbias; otherwise they are added to */
-    float *dweight, *dbias;   /* dbias NULL without bias */
+    const void *x, *pre, *y; /* as in the forward pass */
+    void *dy;                /* overwritten by the gradient before the activation */
+    void *dx;                /* NULL: not wanted; without adds_to_dx it may be the memory of x */
+    bool adds_to_dx;         /* dx += instead of dx = */
+    bool is_first;           /* overwrite dweight and dbias; otherwise they are added to */
+    float *dweight, *dbias;  /* dbias NULL without bias */
 };
 
 struct linear_ops {
@@ -41,8 +41,8 @@ struct linear_ops {
     MUST_USE enum rc (*prepare)(struct linear *linear, const float *weight, const float *bias);
     /** `pre` [rows][out] gets x W^T + b where the activation's gradient needs it and gradients are
      *  wanted of this pass; NULL otherwise. */
-    MUST_USE enum rc (*forward)(struct linear *linear, size_t rows, const float *x, float *pre,
-                                float *y);
+    MUST_USE enum rc (*forward)(struct linear *linear, size_t rows, const void *x, void *pre,
+                                void *y);
     MUST_USE enum rc (*backward)(struct linear *linear, const struct linear_backward *pass);
 };
 

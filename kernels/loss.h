@@ -15,12 +15,12 @@ struct loss_sums {
 /* All pointers are to memory of the backend. */
 struct device_loss {
     uint32_t rows, outputs;  /* here: heads count as rows of their own */
-    const float *logits;     /* [rows][outputs] */
+    const void *logits;      /* [rows][outputs] */
     const uint32_t *labels;  /* [rows], below `outputs` or LABEL_IGNORE; NULL: squared error */
     const float *targets;    /* [rows][outputs]; squared error only */
     const uint32_t *counted; /* one number: rows of the whole batch, on all devices, that count;
                                 loss and gradient are of the mean over those. Not 0 */
-    float *gradient;         /* [rows][outputs]; may be the logits; NULL: not wanted */
+    void *gradient;          /* [rows][outputs]; may be the logits; NULL: not wanted */
     struct loss_sums *sums;  /* added to */
 };
 

@@ -27,10 +27,10 @@ struct batch_norm_close {
 };
 
 struct batch_norm_backward {
-    const float *x, *y; /* input of the normalisation; y: its output, with_relu only */
-    float *dy;          /* collect, with_relu: masked in place */
-    float *dx;          /* apply: may be dy */
-    bool adds_to_dx;    /* dx += instead of dx = */
+    const void *x, *y; /* input of the normalisation; y: its output, with_relu only */
+    void *dy;          /* collect, with_relu: masked in place */
+    void *dx;          /* apply: may be dy */
+    bool adds_to_dx;   /* dx += instead of dx = */
     const float *mean, *rstd, *gamma;
     double *sums;   /* [2 channels]: of dy, of dy (x - mean) rstd; added to by collect */
     uint64_t count; /* as in the forward pass */
@@ -47,11 +47,11 @@ struct group_norm {
 enum { GROUP_NORM_GROUPS_MAX = 2048 };
 
 struct norm_backward {
-    const float *x, *mean, *rstd, *gamma; /* mean, rstd: as the forward pass left them */
-    const float *dy;
-    float *dx;       /* NULL: not wanted; may be dy */
-    bool adds_to_dx; /* dx += instead of dx =; dx is then not dy */
-    bool is_first;   /* overwrite dgamma and dbeta; otherwise they are added to */
+    const void *x, *dy;
+    const float *mean, *rstd, *gamma; /* mean, rstd: as the forward pass left them */
+    void *dx;                         /* NULL: not wanted; may be dy */
+    bool adds_to_dx;                  /* dx += instead of dx =; dx is then not dy */
+    bool is_first;                    /* overwrite dgamma and dbeta; otherwise they are added to */
     float *dgamma, *dbeta;
 };
 

@@ -29,9 +29,9 @@ struct attention {
 };
 
 struct attention_backward {
-    const float *qkv, *y, *dy;
+    const void *qkv, *y, *dy;
     const float *statistics; /* as the forward pass left them */
-    float *dqkv;             /* overwritten */
+    void *dqkv;              /* overwritten */
 };
 
 /** float32 values of statistics that the forward pass leaves for the backward pass. */
@@ -68,10 +68,10 @@ struct recurrent_weights {
 
 struct recurrent_backward {
     uint32_t samples;
-    const float *x, *y;
+    const void *x, *y;
     const float *saved;
-    float *dy;       /* may be overwritten */
-    float *dx;       /* NULL: not wanted */
+    void *dy;        /* may be overwritten */
+    void *dx;        /* NULL: not wanted */
     bool adds_to_dx; /* dx += instead of dx = */
     bool is_first;   /* overwrite the gradients below; otherwise they are added to */
     float *dinput, *dhidden, *dbias_input, *dbias_hidden;
@@ -89,8 +89,8 @@ struct recurrent_ops {
     MUST_USE enum rc (*prepare)(struct recurrent *recurrent,
                                 const struct recurrent_weights *weights);
     /** x [samples][steps][in], y [samples][steps][hidden]. `saved` NULL: no gradient wanted. */
-    MUST_USE enum rc (*forward)(struct recurrent *recurrent, uint32_t samples, const float *x,
-                                float *y, float *saved);
+    MUST_USE enum rc (*forward)(struct recurrent *recurrent, uint32_t samples, const void *x,
+                                void *y, float *saved);
     MUST_USE enum rc (*backward)(struct recurrent *recurrent,
                                  const struct recurrent_backward *pass);
 };

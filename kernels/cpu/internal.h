@@ -39,26 +39,26 @@ enum rc cpu_add_difference(struct backend *backend, float a, const float *x, con
                            float *y, size_t n);
 enum rc cpu_squared_norm(struct backend *backend, const float *x, size_t n, double *result);
 enum rc cpu_is_finite(struct backend *backend, const float *x, size_t n, bool *result);
-enum rc cpu_relu_forward(struct backend *backend, float *x, size_t n);
-enum rc cpu_relu_backward(struct backend *backend, const float *y, float *dy, size_t n);
+enum rc cpu_relu_forward(struct backend *backend, void *x, size_t n);
+enum rc cpu_relu_backward(struct backend *backend, const void *y, void *dy, size_t n);
 void cpu_add_rows(const float *x, size_t rows, size_t columns, float *sums);
 
 /* attention.c, attention_backward.c */
 enum rc cpu_attention_forward(struct backend *backend, const struct attention *attention,
-                              const float *qkv, float *y, float *statistics);
+                              const void *qkv, void *y, float *statistics);
 enum rc cpu_attention_backward(struct backend *backend, const struct attention *attention,
                                const struct attention_backward *pass);
 enum rc cpu_attention_reserve(struct backend *backend, const struct attention *attention);
 
 /* embedding.c */
 enum rc cpu_embedding_forward(struct backend *backend, const struct embedding *embedding,
-                              size_t rows, const float *tokens, const float *table, float *y);
+                              size_t rows, const float *tokens, const float *table, void *y);
 enum rc cpu_embedding_backward(struct backend *backend, const struct embedding *embedding,
-                               size_t rows, const float *tokens, const float *dy, float *dtable);
+                               size_t rows, const float *tokens, const void *dy, float *dtable);
 enum rc cpu_positions_forward(struct backend *backend, const struct positions *positions,
-                              const float *x, const float *table, float *y);
+                              const void *x, const float *table, void *y);
 enum rc cpu_positions_backward(struct backend *backend, const struct positions *positions,
-                               const float *dy, float *dtable);
+                               const void *dy, float *dtable);
 
 /* loss.c */
 enum rc cpu_cross_entropy(struct backend *backend, const struct device_loss *loss);
@@ -70,21 +70,21 @@ enum rc cpu_update(struct backend *backend, const struct update *update, const f
 
 /* pool.c */
 enum rc cpu_pool_forward(struct backend *backend, const struct pool_options *options,
-                         uint32_t images, const float *x, float *y, uint8_t *winner);
+                         uint32_t images, const void *x, void *y, uint8_t *winner);
 enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *options,
-                          uint32_t images, const float *dy, const uint8_t *winner, float *dx);
+                          uint32_t images, const void *dy, const uint8_t *winner, void *dx);
 enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
-                     uint32_t images, const float *x, float *y);
+                     uint32_t images, const void *x, void *y);
 
 /* pool_global.c */
 enum rc cpu_global_average_forward(struct backend *backend, struct image_shape in, uint32_t images,
-                                   const float *x, float *y);
+                                   const void *x, void *y);
 enum rc cpu_global_average_backward(struct backend *backend, struct image_shape in, uint32_t images,
-                                    const float *dy, float *dx);
+                                    const void *dy, void *dx);
 enum rc cpu_subsample_forward(struct backend *backend, const struct subsample *options,
-                              uint32_t images, const float *x, float *y);
+                              uint32_t images, const void *x, void *y);
 enum rc cpu_subsample_backward(struct backend *backend, const struct subsample *options,
-                               uint32_t images, const float *dy, float *dx);
+                               uint32_t images, const void *dy, void *dx);
 
 /* conv_*.c */
 enum rc conv_im2col_create(struct cpu_backend *backend, const struct conv_options *options,

@@ -7,13 +7,14 @@ enum rc cpu_cross_entropy(struct backend *backend, const struct device_loss *los
     size_t values = (size_t)loss->rows * loss->outputs;
     uint32_t correct = 0, here = softmax_counted(loss->labels, loss->rows);
     float share = (float)here / (float)*loss->counted;
+    float *gradient = loss->gradient;
     double sum = softmax_cross_entropy(loss->logits, loss->labels, loss->rows, loss->outputs,
-                                       loss->gradient, &correct);
+                                       gradient, &correct);
 
     (void)backend;
     CHECK(*loss->counted >= here && here > 0);
-    for (size_t i = 0; loss->gradient != NULL && *loss->counted != here && i < values; i++) {
-        loss->gradient[i] *= share; /* other lanes have the other rows */
+    for (size_t i = 0; gradient != NULL && *loss->counted != here && i < values; i++) {
+        gradient[i] *= share; /* other lanes have the other rows */
     }
     loss->sums->loss += sum / *loss->counted;
     loss->sums->hits += correct;
@@ -23,14 +24,16 @@ enum rc cpu_cross_entropy(struct backend *backend, const struct device_loss *los
 enum rc cpu_squared_error(struct backend *backend, const struct device_loss *loss)
 {
     size_t values = (size_t)loss->rows * loss->outputs;
+    const float *logits = loss->logits;
+    float *gradient = loss->gradient;
     double sum = 0.0, count = (double)*loss->counted * loss->outputs;
 
     (void)backend;
     CHECK(*loss->counted >= loss->rows);
     for (size_t i = 0; i < values; i++) {
-        double difference = (double)loss->logits[i] - (double)loss->targets[i];
+        double difference = (double)logits[i] - (double)loss->targets[i];
         sum += difference * difference;
-        if (loss->gradient != NULL) loss->gradient[i] = (float)(2.0 / count * difference);
+        if (gradient != NULL) gradient[i] = (float)(2.0 / count * difference);
     }
     loss->sums->loss += sum / count;
     return RC_OK;

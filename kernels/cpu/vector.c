@@ -147,7 +147,7 @@ enum rc cpu_is_finite(struct backend *backend, const float *x, size_t n, bool *r
     return RC_OK;
 }
 
-enum rc cpu_relu_forward(struct backend *backend, float *x, size_t n)
+enum rc cpu_relu_forward(struct backend *backend, void *x, size_t n)
 {
     if (cpu_of(backend)->options.is_reference) {
         reference_relu_forward(x, n);
@@ -157,7 +157,7 @@ enum rc cpu_relu_forward(struct backend *backend, float *x, size_t n)
     return RC_OK;
 }
 
-enum rc cpu_relu_backward(struct backend *backend, const float *y, float *dy, size_t n)
+enum rc cpu_relu_backward(struct backend *backend, const void *y, void *dy, size_t n)
 {
     if (cpu_of(backend)->options.is_reference) {
         reference_relu_backward(y, dy, n);

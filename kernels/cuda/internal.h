@@ -99,38 +99,36 @@ enum rc cuda_add_difference(struct backend *backend, float a, const float *x, co
 enum rc cuda_squared_norm(struct backend *backend, const float *x, size_t n, double *result);
 enum rc cuda_is_finite(struct backend *backend, const float *x, size_t n, bool *result);
 enum rc cuda_clip(struct backend *backend, float limit, float *x, size_t n);
-enum rc cuda_to_activations(struct backend *backend, const float *x, float *y, size_t n);
-enum rc cuda_from_activations(struct backend *backend, const float *x, float *y, size_t n);
+enum rc cuda_to_activations(struct backend *backend, const float *x, void *y, size_t n);
+enum rc cuda_from_activations(struct backend *backend, const void *x, float *y, size_t n);
 enum rc cuda_store(struct backend *backend, uint64_t *counter, uint64_t value);
 /** y (bfloat16) = x (float32): operands of products. */
 enum rc cuda_to_bf16(struct cuda_backend *cuda, const float *x, void *y, size_t n);
 /** y (float32) = x (bfloat16), or += it. */
 enum rc cuda_from_bf16(struct cuda_backend *cuda, const void *x, bool adds, float *y, size_t n);
 /** sums[column] = (or +=) over rows of x[rows][columns] (T). */
-enum rc cuda_column_sums(struct cuda_backend *cuda, const float *x, size_t rows, size_t columns,
+enum rc cuda_column_sums(struct cuda_backend *cuda, const void *x, size_t rows, size_t columns,
                          bool adds, float *sums);
 /** Bytes of scratch it uses. */
 size_t cuda_column_sums_scratch(const struct cuda_backend *cuda, size_t rows, size_t columns);
 
 /* pointwise.cu: T. */
-enum rc cuda_relu_forward(struct backend *backend, float *x, size_t n);
-enum rc cuda_relu_backward(struct backend *backend, const float *y, float *dy, size_t n);
-enum rc cuda_add(struct backend *backend, const float *a, const float *b, bool with_relu, float *y,
+enum rc cuda_relu_forward(struct backend *backend, void *x, size_t n);
+enum rc cuda_relu_backward(struct backend *backend, const void *y, void *dy, size_t n);
+enum rc cuda_add(struct backend *backend, const void *a, const void *b, bool with_relu, void *y,
                  size_t n);
 enum rc cuda_activation_forward(struct backend *backend, struct activation activation,
-                                const float *x, float *y, size_t n);
+                                const void *x, void *y, size_t n);
 enum rc cuda_activation_backward(struct backend *backend, struct activation activation,
-                                 const float *x, const float *y, const float *dy, float *dx,
-                                 size_t n);
-enum rc cuda_dropout(struct backend *backend, const struct dropout *dropout, const float *x,
-                     float *y, size_t n);
-enum rc cuda_copy_rows(struct backend *backend, const struct copy_rows *copy, const float *x,
-                       float *y);
+                                 const void *x, const void *y, const void *dy, void *dx, size_t n);
+enum rc cuda_dropout(struct backend *backend, const struct dropout *dropout, const void *x, void *y,
+                     size_t n);
+enum rc cuda_copy_rows(struct backend *backend, const struct copy_rows *copy, const void *x,
+                       void *y);
 /** y[rows][columns] (T) = f(x + bias); bias (float32) NULL: none. `pre` NULL, or gets x + bias. x
  *  may be y or pre. */
 enum rc cuda_bias_activation(struct cuda_backend *cuda, struct activation activation, size_t rows,
-                             size_t columns, const float *x, const float *bias, float *pre,
-                             float *y);
+                             size_t columns, const void *x, const float *bias, void *pre, void *y);
 
 /* linear.c */
 enum rc cuda_gemm(struct backend *backend, const struct gemm *gemm);
@@ -145,19 +143,19 @@ enum rc cuda_conv_local_create(struct cuda_backend *cuda, const struct conv_opti
 
 /* cuda/image/pool.cu, cuda/image/layout.cu, cuda/image/average.cu, cuda/image/channels.cu */
 enum rc cuda_pool_forward(struct backend *backend, const struct pool_options *options,
-                          uint32_t images, const float *x, float *y, uint8_t *winner);
+                          uint32_t images, const void *x, void *y, uint8_t *winner);
 enum rc cuda_pool_backward(struct backend *backend, const struct pool_options *options,
-                           uint32_t images, const float *dy, const uint8_t *winner, float *dx);
+                           uint32_t images, const void *dy, const uint8_t *winner, void *dx);
 enum rc cuda_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
-                      uint32_t images, const float *x, float *y);
+                      uint32_t images, const void *x, void *y);
 enum rc cuda_global_average_forward(struct backend *backend, struct image_shape in, uint32_t images,
-                                    const float *x, float *y);
+                                    const void *x, void *y);
 enum rc cuda_global_average_backward(struct backend *backend, struct image_shape in,
-                                     uint32_t images, const float *dy, float *dx);
+                                     uint32_t images, const void *dy, void *dx);
 enum rc cuda_subsample_forward(struct backend *backend, const struct subsample *options,
-                               uint32_t images, const float *x, float *y);
+                               uint32_t images, const void *x, void *y);
 enum rc cuda_subsample_backward(struct backend *backend, const struct subsample *options,
-                                uint32_t images, const float *dy, float *dx);
+                                uint32_t images, const void *dy, void *dx);
 /** Filters [out][in][height][width] (float32) to [out][height][width][in] (T). */
 enum rc cuda_filters_to_last(struct cuda_backend *cuda, size_t out, size_t in, size_t pixels,
                              const float *plain, void *last);
@@ -166,23 +164,23 @@ enum rc cuda_filters_from_last(struct cuda_backend *cuda, size_t out, size_t in,
                                const void *last, bool adds, float *plain);
 /** sums[channel] = (or +=) over images and pixels of dy (T). */
 enum rc cuda_channel_sums(struct cuda_backend *cuda, struct image_shape shape, uint32_t images,
-                          const float *dy, bool adds, float *sums);
+                          const void *dy, bool adds, float *sums);
 size_t cuda_channel_sums_scratch(const struct cuda_backend *cuda, struct image_shape shape,
                                  uint32_t images);
 /** y (T) += bias[channel], then max(0, .) if wanted, in place. */
 enum rc cuda_channel_bias(struct cuda_backend *cuda, struct image_shape shape, uint32_t images,
-                          const float *bias, bool with_relu, float *y);
+                          const float *bias, bool with_relu, void *y);
 
 /* cuda/norm/batch.cu */
 enum rc cuda_batch_norm_collect(struct backend *backend, const struct batch_norm *norm,
-                                uint32_t images, const float *x, double *sums);
+                                uint32_t images, const void *x, double *sums);
 enum rc cuda_batch_norm_close(struct backend *backend, const struct batch_norm *norm,
                               const struct batch_norm_close *close);
 enum rc cuda_batch_norm_rstd(struct backend *backend, const struct batch_norm *norm,
                              const float *variance, float *rstd);
 enum rc cuda_batch_norm_apply(struct backend *backend, const struct batch_norm *norm,
-                              uint32_t images, const float *x, const struct channel_affine *affine,
-                              float *y);
+                              uint32_t images, const void *x, const struct channel_affine *affine,
+                              void *y);
 enum rc cuda_batch_norm_backward_collect(struct backend *backend, const struct batch_norm *norm,
                                          uint32_t images, const struct batch_norm_backward *pass);
 enum rc cuda_batch_norm_backward_close(struct backend *backend, const struct batch_norm *norm,
@@ -193,12 +191,12 @@ enum rc cuda_batch_norm_backward_apply(struct backend *backend, const struct bat
 
 /* cuda/norm/group.cu, cuda/norm/layer.cu, cuda/norm/weight.cu */
 enum rc cuda_group_norm_forward(struct backend *backend, const struct group_norm *norm,
-                                uint32_t images, const float *x, const float *gamma,
-                                const float *beta, float *y, float *mean, float *rstd);
+                                uint32_t images, const void *x, const float *gamma,
+                                const float *beta, void *y, float *mean, float *rstd);
 enum rc cuda_group_norm_backward(struct backend *backend, const struct group_norm *norm,
                                  uint32_t images, const struct norm_backward *pass);
 enum rc cuda_layer_norm_forward(struct backend *backend, const struct layer_norm *norm,
-                                const float *x, const float *gamma, const float *beta, float *y,
+                                const void *x, const float *gamma, const float *beta, void *y,
                                 float *mean, float *rstd);
 enum rc cuda_layer_norm_backward(struct backend *backend, const struct layer_norm *norm,
                                  const struct norm_backward *pass);
@@ -208,18 +206,18 @@ enum rc cuda_weight_norm_backward(struct backend *backend, const struct weight_n
 
 /* sequence.cu */
 enum rc cuda_embedding_forward(struct backend *backend, const struct embedding *embedding,
-                               size_t rows, const float *tokens, const float *table, float *y);
+                               size_t rows, const float *tokens, const float *table, void *y);
 enum rc cuda_embedding_backward(struct backend *backend, const struct embedding *embedding,
-                                size_t rows, const float *tokens, const float *dy, float *dtable);
+                                size_t rows, const float *tokens, const void *dy, float *dtable);
 enum rc cuda_positions_forward(struct backend *backend, const struct positions *positions,
-                               const float *x, const float *table, float *y);
+                               const void *x, const float *table, void *y);
 enum rc cuda_positions_backward(struct backend *backend, const struct positions *positions,
-                                const float *dy, float *dtable);
+                                const void *dy, float *dtable);
 
 /* attention.cu (entries), attention_plain.cu, attention_tensor.cu, attention_tensor_backward.cu
  * (kernels), attention_graph.c (cuDNN), attention_choice.c (which) */
 enum rc cuda_attention_forward(struct backend *backend, const struct attention *attention,
-                               const float *qkv, float *y, float *statistics);
+                               const void *qkv, void *y, float *statistics);
 enum rc cuda_attention_backward(struct backend *backend, const struct attention *attention,
                                 const struct attention_backward *pass);
 enum rc cuda_attention_reserve(struct backend *backend, const struct attention *attention);

@@ -368,12 +368,11 @@ static const void *weight_of(const struct linear_cuda *l)
     return l->cuda->is_bf16 ? l->weight_bf16 : l->weight;
 }
 
-static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
-                              float *y)
+static enum rc linear_forward(struct linear *linear, size_t rows, const void *x, void *pre, void *y)
 {
     struct linear_cuda *l = linear_of(linear);
     const struct linear_options *o = &l->options;
-    float *to = pre != NULL ? pre : y;
+    void *to = pre != NULL ? pre : y;
     const struct operands operands = {.a = weight_of(l), .b = x, .c = to};
     bool is_finished;
     enum rc rc;

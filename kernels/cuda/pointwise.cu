@@ -147,13 +147,13 @@ static enum rc forward(struct cuda_backend *cuda, struct activation f, const T *
     return for_each_value<access_values<T>()>(cuda, operation, n, is_aligned(x) && is_aligned(y));
 }
 
-static enum rc copy_values(struct backend *backend, const float *x, float *y, size_t n)
+static enum rc copy_values(struct backend *backend, const void *x, void *y, size_t n)
 {
     return x == y ? RC_OK : backend->ops->copy(backend, y, x, n * backend->value_bytes);
 }
 
 enum rc cuda_activation_forward(struct backend *backend, struct activation activation,
-                                const float *x, float *y, size_t n)
+                                const void *x, void *y, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     enum rc rc;
@@ -163,7 +163,7 @@ enum rc cuda_activation_forward(struct backend *backend, struct activation activ
     return rc;
 }
 
-enum rc cuda_relu_forward(struct backend *backend, float *x, size_t n)
+enum rc cuda_relu_forward(struct backend *backend, void *x, size_t n)
 {
     struct activation relu = {ACTIVATION_RELU, 0.0F};
 
@@ -197,11 +197,10 @@ static enum rc backward(struct cuda_backend *cuda, struct activation f, const T 
 }
 
 enum rc cuda_activation_backward(struct backend *backend, struct activation activation,
-                                 const float *x, const float *y, const float *dy, float *dx,
-                                 size_t n)
+                                 const void *x, const void *y, const void *dy, void *dx, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    const float *from = activation_needs_input(activation.kind) ? x : y;
+    const void *from = activation_needs_input(activation.kind) ? x : y;
     enum rc rc;
 
     CHECK(from != NULL || activation.kind == ACTIVATION_NONE);
@@ -210,7 +209,7 @@ enum rc cuda_activation_backward(struct backend *backend, struct activation acti
     return rc;
 }
 
-enum rc cuda_relu_backward(struct backend *backend, const float *y, float *dy, size_t n)
+enum rc cuda_relu_backward(struct backend *backend, const void *y, void *dy, size_t n)
 {
     struct activation relu = {ACTIVATION_RELU, 0.0F};
 
@@ -252,8 +251,7 @@ static enum rc bias_forward(struct cuda_backend *cuda, const bias_operation<T> &
 }
 
 enum rc cuda_bias_activation(struct cuda_backend *cuda, struct activation activation, size_t rows,
-                             size_t columns, const float *x, const float *bias, float *pre,
-                             float *y)
+                             size_t columns, const void *x, const float *bias, void *pre, void *y)
 {
     enum rc rc;
 
@@ -294,7 +292,7 @@ static enum rc add(struct cuda_backend *cuda, const T *a, const T *b, bool with_
                                               is_aligned(a) && is_aligned(b) && is_aligned(y));
 }
 
-enum rc cuda_add(struct backend *backend, const float *a, const float *b, bool with_relu, float *y,
+enum rc cuda_add(struct backend *backend, const void *a, const void *b, bool with_relu, void *y,
                  size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
@@ -386,8 +384,8 @@ static enum rc drop(struct cuda_backend *cuda, const struct dropout *dropout, co
     return for_each_value<access_values<T>()>(cuda, operation, n, are_aligned);
 }
 
-enum rc cuda_dropout(struct backend *backend, const struct dropout *dropout, const float *x,
-                     float *y, size_t n)
+enum rc cuda_dropout(struct backend *backend, const struct dropout *dropout, const void *x, void *y,
+                     size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     enum rc rc;
@@ -433,8 +431,8 @@ static enum rc copy_matrix(struct cuda_backend *cuda, const struct copy_rows *co
     return for_each_value<N>(cuda, operation, copy->rows * copy->count, are_aligned);
 }
 
-enum rc cuda_copy_rows(struct backend *backend, const struct copy_rows *copy, const float *x,
-                       float *y)
+enum rc cuda_copy_rows(struct backend *backend, const struct copy_rows *copy, const void *x,
+                       void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     enum rc rc;

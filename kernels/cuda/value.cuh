@@ -39,14 +39,14 @@ __device__ inline void store(bf16 *y, float value)
         }                                                                                          \
     } while (0)
 
-template <typename T> const T *as(const float *x)
+template <typename T> const T *as(const void *x)
 {
-    return reinterpret_cast<const T *>(x);
+    return static_cast<const T *>(x);
 }
 
-template <typename T> T *as(float *x)
+template <typename T> T *as(void *x)
 {
-    return reinterpret_cast<T *>(x);
+    return static_cast<T *>(x);
 }
 
 enum { THREADS = 256, WARP = 32 };

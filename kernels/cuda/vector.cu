@@ -316,7 +316,7 @@ enum rc cuda_from_bf16(struct cuda_backend *cuda, const void *x, bool adds, floa
                                                  is_aligned(x) && is_aligned(y));
 }
 
-enum rc cuda_to_activations(struct backend *backend, const float *x, float *y, size_t n)
+enum rc cuda_to_activations(struct backend *backend, const float *x, void *y, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
 
@@ -324,12 +324,12 @@ enum rc cuda_to_activations(struct backend *backend, const float *x, float *y, s
                          : backend->ops->copy(backend, y, x, n * sizeof(*x));
 }
 
-enum rc cuda_from_activations(struct backend *backend, const float *x, float *y, size_t n)
+enum rc cuda_from_activations(struct backend *backend, const void *x, float *y, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
 
     return cuda->is_bf16 ? cuda_from_bf16(cuda, x, false, y, n)
-                         : backend->ops->copy(backend, y, x, n * sizeof(*x));
+                         : backend->ops->copy(backend, y, x, n * sizeof(*y));
 }
 
 /* --- sums of columns ---------------------------------------------------------------------------*/
@@ -443,7 +443,7 @@ out:
     return rc;
 }
 
-enum rc cuda_column_sums(struct cuda_backend *cuda, const float *x, size_t rows, size_t columns,
+enum rc cuda_column_sums(struct cuda_backend *cuda, const void *x, size_t rows, size_t columns,
                          bool adds, float *sums)
 {
     enum rc rc = RC_OK;

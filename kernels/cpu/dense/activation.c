@@ -157,8 +157,8 @@ FOR_EACH_CPU(static, void, activation_backward,
     }
 }
 
-enum rc cpu_activation_forward(struct backend *backend, struct activation activation,
-                               const float *x, float *y, size_t n)
+enum rc cpu_activation_forward(struct backend *backend, struct activation activation, const void *x,
+                               void *y, size_t n)
 {
     if (cpu_of(backend)->options.is_reference) {
         reference_activation_forward(activation, x, y, n);
@@ -169,8 +169,7 @@ enum rc cpu_activation_forward(struct backend *backend, struct activation activa
 }
 
 enum rc cpu_activation_backward(struct backend *backend, struct activation activation,
-                                const float *x, const float *y, const float *dy, float *dx,
-                                size_t n)
+                                const void *x, const void *y, const void *dy, void *dx, size_t n)
 {
     const float *from = activation_needs_input(activation.kind) ? x : y;
 
@@ -331,7 +330,7 @@ FOR_EACH_CPU(static, void, add_relu, (const float *a, const float *b, float *y, 
     }
 }
 
-enum rc cpu_add(struct backend *backend, const float *a, const float *b, bool with_relu, float *y,
+enum rc cpu_add(struct backend *backend, const void *a, const void *b, bool with_relu, void *y,
                 size_t n)
 {
     if (cpu_of(backend)->options.is_reference) {
@@ -400,8 +399,8 @@ static void dropout_forward(const struct dropout *dropout, const float *x, float
     }
 }
 
-enum rc cpu_dropout(struct backend *backend, const struct dropout *dropout, const float *x,
-                    float *y, size_t n)
+enum rc cpu_dropout(struct backend *backend, const struct dropout *dropout, const void *x, void *y,
+                    size_t n)
 {
     struct dropout now = *dropout;
 
@@ -422,16 +421,15 @@ FOR_EACH_CPU(static, void, add_to, (const float *restrict x, float *restrict y, 
     }
 }
 
-enum rc cpu_copy_rows(struct backend *backend, const struct copy_rows *copy, const float *x,
-                      float *y)
+enum rc cpu_copy_rows(struct backend *backend, const struct copy_rows *copy, const void *x, void *y)
 {
     if (cpu_of(backend)->options.is_reference) {
         reference_copy_rows(copy, x, y);
         return RC_OK;
     }
     for (size_t r = 0; r < copy->rows; r++) {
-        const float *from = x + r * copy->x_stride;
-        float *to = y + r * copy->y_stride;
+        const float *from = (const float *)x + r * copy->x_stride;
+        float *to = (float *)y + r * copy->y_stride;
         if (copy->adds) {
             add_to(from, to, copy->count);
         } else {

@@ -17,16 +17,15 @@ void cpu_bias_activation(struct activation activation, const float *bias, struct
 void cpu_activation_bias_backward(struct activation activation, const float *from,
                                   struct activation_rows at, float *dy, float *sums);
 
-enum rc cpu_activation_forward(struct backend *backend, struct activation activation,
-                               const float *x, float *y, size_t n);
+enum rc cpu_activation_forward(struct backend *backend, struct activation activation, const void *x,
+                               void *y, size_t n);
 enum rc cpu_activation_backward(struct backend *backend, struct activation activation,
-                                const float *x, const float *y, const float *dy, float *dx,
-                                size_t n);
-enum rc cpu_add(struct backend *backend, const float *a, const float *b, bool with_relu, float *y,
+                                const void *x, const void *y, const void *dy, void *dx, size_t n);
+enum rc cpu_add(struct backend *backend, const void *a, const void *b, bool with_relu, void *y,
                 size_t n);
-enum rc cpu_dropout(struct backend *backend, const struct dropout *dropout, const float *x,
-                    float *y, size_t n);
-enum rc cpu_copy_rows(struct backend *backend, const struct copy_rows *copy, const float *x,
-                      float *y);
+enum rc cpu_dropout(struct backend *backend, const struct dropout *dropout, const void *x, void *y,
+                    size_t n);
+enum rc cpu_copy_rows(struct backend *backend, const struct copy_rows *copy, const void *x,
+                      void *y);
 
 #endif

@@ -111,8 +111,8 @@ static void start_back_part(void *data, size_t part, size_t from, size_t to)
 
     if (sums != NULL) memset(sums, 0, out * sizeof(*sums));
     cpu_activation_bias_backward(f, values != NULL ? values + from * out : NULL,
-                                 (struct activation_rows){to - from, out}, s->pass->dy + from * out,
-                                 sums);
+                                 (struct activation_rows){to - from, out},
+                                 (float *)s->pass->dy + from * out, sums);
 }
 
 void linear_start_back(struct backend *backend, const struct linear_options *options,
@@ -205,8 +205,7 @@ static void forward_tiles(struct linear_plain *l, size_t rows, const float *x, f
               &forward);
 }
 
-static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
-                              float *y)
+static enum rc linear_forward(struct linear *linear, size_t rows, const void *x, void *pre, void *y)
 {
     struct linear_plain *l = plain_of(linear);
     const struct linear_options *o = &l->options;

@@ -110,8 +110,7 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
     return RC_OK;
 }
 
-static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
-                              float *y)
+static enum rc linear_forward(struct linear *linear, size_t rows, const void *x, void *pre, void *y)
 {
     struct linear_bf16 *l = bf16_of(linear);
     const struct linear_options *o = &l->options;

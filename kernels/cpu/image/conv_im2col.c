@@ -173,15 +173,15 @@ static struct group group_of(const struct conv_columns *conv, uint32_t index)
     return g;
 }
 
-static enum rc columns_forward(struct conv *conv, const float *x, float *y)
+static enum rc columns_forward(struct conv *conv, const void *x, void *y)
 {
     struct conv_columns *self = columns_of(conv);
     const struct conv_options *o = &self->options;
     size_t pixels = (size_t)conv->out.height * conv->out.width;
 
     for (uint32_t n = 0; n < o->images; n++) {
-        float *image = y + n * image_values(conv->out);
-        gather(self, x + n * image_values(o->in), self->backend->scratch);
+        float *image = (float *)y + n * image_values(conv->out);
+        gather(self, (const float *)x + n * image_values(o->in), self->backend->scratch);
         for (uint32_t i = 0; i < o->groups; i++) {
             struct group g = group_of(self, i);
             struct gemm product = {
@@ -207,7 +207,7 @@ static enum rc columns_forward(struct conv *conv, const float *x, float *y)
     return RC_OK;
 }
 
-static enum rc columns_backward_data(struct conv *conv, const float *dy, float *dx)
+static enum rc columns_backward_data(struct conv *conv, const void *dy, void *dx)
 {
     struct conv_columns *self = columns_of(conv);
     const struct conv_options *o = &self->options;
@@ -223,7 +223,7 @@ static enum rc columns_backward_data(struct conv *conv, const float *dy, float *
                 .alpha = 1.0F,
                 .a = g.weight,
                 .a_stride = g.filter,
-                .b = dy + n * image_values(conv->out) + g.at,
+                .b = (const float *)dy + n * image_values(conv->out) + g.at,
                 .b_stride = g.pixels,
                 .c = g.columns,
                 .c_stride = g.pixels,
@@ -231,7 +231,7 @@ static enum rc columns_backward_data(struct conv *conv, const float *dy, float *
             enum rc rc = cpu_gemm(&self->backend->base, &product);
             if (rc != RC_OK) return rc;
         }
-        scatter(self, self->backend->scratch, dx + n * image_values(o->in));
+        scatter(self, self->backend->scratch, (float *)dx + n * image_values(o->in));
     }
     return RC_OK;
 }
@@ -250,16 +250,16 @@ static void bias_gradient(const struct conv_columns *self, const float *image, b
     }
 }
 
-static enum rc columns_backward_weights(struct conv *conv, const float *x, const float *dy,
+static enum rc columns_backward_weights(struct conv *conv, const void *x, const void *dy,
                                         bool is_first, float *dweight, float *dbias)
 {
     struct conv_columns *self = columns_of(conv);
     const struct conv_options *o = &self->options;
 
     for (uint32_t n = 0; n < o->images; n++) {
-        const float *image = dy + n * image_values(conv->out);
+        const float *image = (const float *)dy + n * image_values(conv->out);
         bool is_fresh = is_first && n == 0;
-        gather(self, x + n * image_values(o->in), self->backend->scratch);
+        gather(self, (const float *)x + n * image_values(o->in), self->backend->scratch);
         for (uint32_t i = 0; i < o->groups; i++) {
             struct group g = group_of(self, i);
             struct gemm product = {

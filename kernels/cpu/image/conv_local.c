@@ -113,7 +113,7 @@ static enum rc local_prepare(struct conv *conv, const float *weight, const float
     return RC_OK;
 }
 
-static enum rc local_forward(struct conv *conv, const float *x, float *y)
+static enum rc local_forward(struct conv *conv, const void *x, void *y)
 {
     struct conv_local *self = local_of(conv);
     const struct conv_options *o = &self->options;
@@ -141,18 +141,18 @@ static enum rc local_forward(struct conv *conv, const float *x, float *y)
         for (size_t i = 0; i < (size_t)o->images * o->out_channels; i++) {
             float value = spot.outputs[i];
             if (o->with_bias) value += self->bias[pixel * o->out_channels + i % o->out_channels];
-            y[i * pixels_of(self) + pixel] = o->with_relu && value < 0.0F ? 0.0F : value;
+            ((float *)y)[i * pixels_of(self) + pixel] = o->with_relu && value < 0.0F ? 0.0F : value;
         }
     }
     return RC_OK;
 }
 
-static enum rc local_backward_data(struct conv *conv, const float *dy, float *dx)
+static enum rc local_backward_data(struct conv *conv, const void *dy, void *dx)
 {
     struct conv_local *self = local_of(conv);
     const struct conv_options *o = &self->options;
 
-    memset(dx, 0, o->images * image_values(o->in) * sizeof(*dx));
+    memset(dx, 0, o->images * image_values(o->in) * sizeof(float));
     for (size_t pixel = 0; pixel < pixels_of(self); pixel++) {
         struct spot spot = spot_of(self, pixel);
         struct gemm product = {
@@ -191,7 +191,7 @@ static void bias_gradient(const struct conv_local *conv, const struct spot *spot
     }
 }
 
-static enum rc local_backward_weights(struct conv *conv, const float *x, const float *dy,
+static enum rc local_backward_weights(struct conv *conv, const void *x, const void *dy,
                                       bool is_first, float *dweight, float *dbias)
 {
     struct conv_local *self = local_of(conv);

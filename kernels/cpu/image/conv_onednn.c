@@ -426,7 +426,7 @@ static enum rc conv_prepare(struct conv *conv, const float *weight, const float 
     return rc;
 }
 
-static enum rc conv_forward(struct conv *conv, const float *x, float *y)
+static enum rc conv_forward(struct conv *conv, const void *x, void *y)
 {
     struct conv_onednn *c = onednn_of(conv);
     struct pass *pass = &c->forward;
@@ -445,7 +445,7 @@ static enum rc conv_forward(struct conv *conv, const float *x, float *y)
     return rc == RC_OK ? operand_end(c, &pass->y) : rc;
 }
 
-static enum rc conv_backward_data(struct conv *conv, const float *dy, float *dx)
+static enum rc conv_backward_data(struct conv *conv, const void *dy, void *dx)
 {
     struct conv_onednn *c = onednn_of(conv);
     struct pass *pass = &c->data;
@@ -466,7 +466,7 @@ static enum rc conv_backward_data(struct conv *conv, const float *dy, float *dx)
 
 /* The library overwrites, so a later slice's bias gradient goes to memory of its own and is added;
  * weights are added on their way back to the plain form. */
-static enum rc conv_backward_weights(struct conv *conv, const float *x, const float *dy,
+static enum rc conv_backward_weights(struct conv *conv, const void *x, const void *dy,
                                      bool is_first, float *dweight, float *dbias)
 {
     struct conv_onednn *c = onednn_of(conv);

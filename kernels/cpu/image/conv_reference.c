@@ -200,7 +200,7 @@ static enum rc plain_prepare(struct conv *conv, const float *weight, const float
     return RC_OK;
 }
 
-static enum rc plain_forward(struct conv *conv, const float *x, float *y)
+static enum rc plain_forward(struct conv *conv, const void *x, void *y)
 {
     const struct conv_plain *plain = (const struct conv_plain *)conv;
 
@@ -208,7 +208,7 @@ static enum rc plain_forward(struct conv *conv, const float *x, float *y)
     return RC_OK;
 }
 
-static enum rc plain_backward_data(struct conv *conv, const float *dy, float *dx)
+static enum rc plain_backward_data(struct conv *conv, const void *dy, void *dx)
 {
     const struct conv_plain *plain = (const struct conv_plain *)conv;
 
@@ -216,7 +216,7 @@ static enum rc plain_backward_data(struct conv *conv, const float *dy, float *dx
     return RC_OK;
 }
 
-static enum rc plain_backward_weights(struct conv *conv, const float *x, const float *dy,
+static enum rc plain_backward_weights(struct conv *conv, const void *x, const void *dy,
                                       bool is_first, float *dweight, float *dbias)
 {
     const struct conv_plain *plain = (const struct conv_plain *)conv;

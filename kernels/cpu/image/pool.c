@@ -307,7 +307,7 @@ static void pool_check(const struct pool_options *o)
 }
 
 enum rc cpu_pool_forward(struct backend *backend, const struct pool_options *options,
-                         uint32_t images, const float *x, float *y, uint8_t *winner)
+                         uint32_t images, const void *x, void *y, uint8_t *winner)
 {
     size_t in = image_values(options->in), out = image_values(options->out);
 
@@ -318,7 +318,8 @@ enum rc cpu_pool_forward(struct backend *backend, const struct pool_options *opt
     }
     if (options->kind == POOL_AVERAGE) winner = NULL;
     for (uint32_t n = 0; n < images; n++) {
-        image_forward(options, x + n * in, y + n * out, winner == NULL ? NULL : winner + n * out);
+        image_forward(options, (const float *)x + n * in, (float *)y + n * out,
+                      winner == NULL ? NULL : winner + n * out);
     }
     return RC_OK;
 }
@@ -331,7 +332,7 @@ static bool is_partition(const struct pool_options *o)
 }
 
 enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *options,
-                          uint32_t images, const float *dy, const uint8_t *winner, float *dx)
+                          uint32_t images, const void *dy, const uint8_t *winner, void *dx)
 {
     size_t in = image_values(options->in), out = image_values(options->out);
 
@@ -342,10 +343,10 @@ enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *op
         return RC_OK;
     }
     if (options->kind == POOL_AVERAGE) winner = NULL;
-    if (!is_partition(options)) memset(dx, 0, images * in * sizeof(*dx));
+    if (!is_partition(options)) memset(dx, 0, images * in * sizeof(float));
     for (uint32_t n = 0; n < images; n++) {
-        image_backward(options, dy + n * out, winner == NULL ? NULL : winner + n * out,
-                       dx + n * in);
+        image_backward(options, (const float *)dy + n * out,
+                       winner == NULL ? NULL : winner + n * out, (float *)dx + n * in);
     }
     return RC_OK;
 }
@@ -364,7 +365,7 @@ FOR_EACH_CPU(static, void, image_relayout,
 }
 
 enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
-                     uint32_t images, const float *x, float *y)
+                     uint32_t images, const void *x, void *y)
 {
     struct tile_side in = {from, 1}, out = {from, 1};
     size_t values = image_values(from);
@@ -376,7 +377,7 @@ enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t 
     }
     out.shape.block = to_block;
     for (uint32_t n = 0; n < images; n++) {
-        image_relayout(&in, &out, x + n * values, y + n * values);
+        image_relayout(&in, &out, (const float *)x + n * values, (float *)y + n * values);
     }
     return RC_OK;
 }

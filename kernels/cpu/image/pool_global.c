@@ -78,7 +78,7 @@ FOR_EACH_CPU(static, void, image_spread, (struct image_shape in, const float *dy
 }
 
 enum rc cpu_global_average_forward(struct backend *backend, struct image_shape in, uint32_t images,
-                                   const float *x, float *y)
+                                   const void *x, void *y)
 {
     CHECK(in.channels % in.block == 0 && image_values(in) > 0);
     if (cpu_of(backend)->options.is_reference) {
@@ -86,13 +86,14 @@ enum rc cpu_global_average_forward(struct backend *backend, struct image_shape i
         return RC_OK;
     }
     for (uint32_t n = 0; n < images; n++) {
-        image_mean(in, x + n * image_values(in), y + (size_t)n * in.channels);
+        image_mean(in, (const float *)x + n * image_values(in),
+                   (float *)y + (size_t)n * in.channels);
     }
     return RC_OK;
 }
 
 enum rc cpu_global_average_backward(struct backend *backend, struct image_shape in, uint32_t images,
-                                    const float *dy, float *dx)
+                                    const void *dy, void *dx)
 {
     CHECK(in.channels % in.block == 0 && image_values(in) > 0);
     if (cpu_of(backend)->options.is_reference) {
@@ -100,7 +101,8 @@ enum rc cpu_global_average_backward(struct backend *backend, struct image_shape 
         return RC_OK;
     }
     for (uint32_t n = 0; n < images; n++) {
-        image_spread(in, dy + (size_t)n * in.channels, dx + n * image_values(in));
+        image_spread(in, (const float *)dy + (size_t)n * in.channels,
+                     (float *)dx + n * image_values(in));
     }
     return RC_OK;
 }
@@ -134,7 +136,7 @@ FOR_EACH_CPU(static, void, image_copy,
 }
 
 enum rc cpu_subsample_forward(struct backend *backend, const struct subsample *options,
-                              uint32_t images, const float *x, float *y)
+                              uint32_t images, const void *x, void *y)
 {
     struct tile_side in = {options->in, options->stride}, out = {options->out, 1};
     size_t ins = image_values(options->in), outs = image_values(options->out);
@@ -144,15 +146,16 @@ enum rc cpu_subsample_forward(struct backend *backend, const struct subsample *o
         reference_subsample_forward(options, images, x, y);
         return RC_OK;
     }
-    if (options->out.channels > options->in.channels) memset(y, 0, images * outs * sizeof(*y));
+    if (options->out.channels > options->in.channels) memset(y, 0, images * outs * sizeof(float));
     for (uint32_t n = 0; n < images; n++) {
-        image_copy(shared_of(options), &in, &out, x + n * ins, y + n * outs);
+        image_copy(shared_of(options), &in, &out, (const float *)x + n * ins,
+                   (float *)y + n * outs);
     }
     return RC_OK;
 }
 
 enum rc cpu_subsample_backward(struct backend *backend, const struct subsample *options,
-                               uint32_t images, const float *dy, float *dx)
+                               uint32_t images, const void *dy, void *dx)
 {
     struct tile_side in = {options->in, options->stride}, out = {options->out, 1};
     size_t ins = image_values(options->in), outs = image_values(options->out);
@@ -162,9 +165,10 @@ enum rc cpu_subsample_backward(struct backend *backend, const struct subsample *
         reference_subsample_backward(options, images, dy, dx);
         return RC_OK;
     }
-    if (options->stride > 1) memset(dx, 0, images * ins * sizeof(*dx));
+    if (options->stride > 1) memset(dx, 0, images * ins * sizeof(float));
     for (uint32_t n = 0; n < images; n++) {
-        image_copy(shared_of(options), &out, &in, dy + n * outs, dx + n * ins);
+        image_copy(shared_of(options), &out, &in, (const float *)dy + n * outs,
+                   (float *)dx + n * ins);
     }
     return RC_OK;
 }

@@ -12,7 +12,7 @@
 #include <math.h>
 
 enum rc cpu_batch_norm_collect(struct backend *backend, const struct batch_norm *norm,
-                               uint32_t images, const float *x, double *sums)
+                               uint32_t images, const void *x, double *sums)
 {
     struct norm_view view = norm_view_of(norm->shape, images);
     struct norm_tile tile = {0};
@@ -74,8 +74,8 @@ enum rc cpu_batch_norm_rstd(struct backend *backend, const struct batch_norm *no
 }
 
 enum rc cpu_batch_norm_apply(struct backend *backend, const struct batch_norm *norm,
-                             uint32_t images, const float *x, const struct channel_affine *affine,
-                             float *y)
+                             uint32_t images, const void *x, const struct channel_affine *affine,
+                             void *y)
 {
     struct norm_view view = norm_view_of(norm->shape, images);
     struct norm_tile tile = {0};

@@ -93,24 +93,26 @@ static void group_apply(const struct group_pass *pass, const float *x,
 }
 
 enum rc cpu_group_norm_forward(struct backend *backend, const struct group_norm *norm,
-                               uint32_t images, const float *x, const float *gamma,
-                               const float *beta, float *y, float *mean, float *rstd)
+                               uint32_t images, const void *x, const float *gamma,
+                               const float *beta, void *y, float *mean, float *rstd)
 {
     struct group_pass pass = group_pass_of(norm);
     size_t values = image_values(norm->shape);
 
     for (size_t n = 0; n < images; n++) {
+        const float *from = (const float *)x + n * values;
+        float *to = (float *)y + n * values;
         struct channel_affine affine = {.mean = mean + n * norm->groups,
                                         .rstd = rstd + n * norm->groups,
                                         .gamma = gamma,
                                         .beta = beta};
         if (cpu_of(backend)->options.is_reference) {
-            reference_group_norm_forward(norm, x + n * values, gamma, beta, y + n * values,
-                                         mean + n * norm->groups, rstd + n * norm->groups);
+            reference_group_norm_forward(norm, from, gamma, beta, to, mean + n * norm->groups,
+                                         rstd + n * norm->groups);
             continue;
         }
-        group_statistics(&pass, x + n * values, mean + n * norm->groups, rstd + n * norm->groups);
-        group_apply(&pass, x + n * values, &affine, y + n * values);
+        group_statistics(&pass, from, mean + n * norm->groups, rstd + n * norm->groups);
+        group_apply(&pass, from, &affine, to);
     }
     return RC_OK;
 }
@@ -174,12 +176,12 @@ enum rc cpu_group_norm_backward(struct backend *backend, const struct group_norm
     CHECK(!(pass->adds_to_dx && pass->dx == pass->dy));
     for (size_t n = 0; n < images; n++) {
         struct norm_backward image = *pass;
-        image.x += n * values;
-        image.dy += n * values;
+        image.x = (const float *)pass->x + n * values;
+        image.dy = (const float *)pass->dy + n * values;
         image.mean += n * norm->groups;
         image.rstd += n * norm->groups;
         image.is_first = pass->is_first && n == 0;
-        if (image.dx != NULL) image.dx += n * values;
+        if (image.dx != NULL) image.dx = (float *)pass->dx + n * values;
         if (cpu_of(backend)->options.is_reference) {
             reference_group_norm_backward(norm, &image);
             continue;

@@ -108,14 +108,14 @@ static inline __attribute__((always_inline)) void norm_lanes_add(const norm_half
 
 /* batch.c */
 enum rc cpu_batch_norm_collect(struct backend *backend, const struct batch_norm *norm,
-                               uint32_t images, const float *x, double *sums);
+                               uint32_t images, const void *x, double *sums);
 enum rc cpu_batch_norm_close(struct backend *backend, const struct batch_norm *norm,
                              const struct batch_norm_close *close);
 enum rc cpu_batch_norm_rstd(struct backend *backend, const struct batch_norm *norm,
                             const float *variance, float *rstd);
 enum rc cpu_batch_norm_apply(struct backend *backend, const struct batch_norm *norm,
-                             uint32_t images, const float *x, const struct channel_affine *affine,
-                             float *y);
+                             uint32_t images, const void *x, const struct channel_affine *affine,
+                             void *y);
 enum rc cpu_batch_norm_backward_collect(struct backend *backend, const struct batch_norm *norm,
                                         uint32_t images, const struct batch_norm_backward *pass);
 enum rc cpu_batch_norm_backward_close(struct backend *backend, const struct batch_norm *norm,
@@ -126,14 +126,14 @@ enum rc cpu_batch_norm_backward_apply(struct backend *backend, const struct batc
 
 /* group.c */
 enum rc cpu_group_norm_forward(struct backend *backend, const struct group_norm *norm,
-                               uint32_t images, const float *x, const float *gamma,
-                               const float *beta, float *y, float *mean, float *rstd);
+                               uint32_t images, const void *x, const float *gamma,
+                               const float *beta, void *y, float *mean, float *rstd);
 enum rc cpu_group_norm_backward(struct backend *backend, const struct group_norm *norm,
                                 uint32_t images, const struct norm_backward *pass);
 
 /* layer.c */
 enum rc cpu_layer_norm_forward(struct backend *backend, const struct layer_norm *norm,
-                               const float *x, const float *gamma, const float *beta, float *y,
+                               const void *x, const float *gamma, const float *beta, void *y,
                                float *mean, float *rstd);
 enum rc cpu_layer_norm_backward(struct backend *backend, const struct layer_norm *norm,
                                 const struct norm_backward *pass);

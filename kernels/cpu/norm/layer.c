@@ -97,7 +97,7 @@ FOR_EACH_CPU(static, void, block_forward,
 }
 
 enum rc cpu_layer_norm_forward(struct backend *backend, const struct layer_norm *norm,
-                               const float *x, const float *gamma, const float *beta, float *y,
+                               const void *x, const float *gamma, const float *beta, void *y,
                                float *mean, float *rstd)
 {
     struct channel_affine to = {.gamma = gamma, .beta = beta};
@@ -110,7 +110,8 @@ enum rc cpu_layer_norm_forward(struct backend *backend, const struct layer_norm 
     }
     for (size_t r = 0; r < norm->rows; r += ROWS) {
         size_t rows = norm->rows - r < ROWS ? norm->rows - r : ROWS;
-        block_forward(norm, rows, x + r * n, &to, y + r * n, mean + r, rstd + r);
+        block_forward(norm, rows, (const float *)x + r * n, &to, (float *)y + r * n, mean + r,
+                      rstd + r);
     }
     return RC_OK;
 }
@@ -234,9 +235,9 @@ static struct block block_of(const struct layer_norm *norm, const struct norm_ba
     size_t at = row * norm->columns, left = norm->rows - row;
 
     return (struct block){
-        .x = pass->x + at,
-        .dy = pass->dy + at,
-        .dx = pass->dx == NULL ? NULL : pass->dx + at,
+        .x = (const float *)pass->x + at,
+        .dy = (const float *)pass->dy + at,
+        .dx = pass->dx == NULL ? NULL : (float *)pass->dx + at,
         .gamma = pass->gamma,
         .mean = pass->mean + row,
         .rstd = pass->rstd + row,

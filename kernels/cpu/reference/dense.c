@@ -200,9 +200,11 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
     return RC_OK;
 }
 
-static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
-                              float *y)
+static enum rc linear_forward(struct linear *linear, size_t rows, const void *in, void *before,
+                              void *out)
 {
+    const float *x = in;
+    float *pre = before, *y = out;
     const struct linear_reference *l = (const struct linear_reference *)linear;
     const struct linear_options *o = &l->options;
 
@@ -222,10 +224,12 @@ static enum rc linear_forward(struct linear *linear, size_t rows, const float *x
 
 static void weight_gradient(const struct linear_options *o, const struct linear_backward *pass)
 {
+    const float *x = pass->x, *dy = pass->dy;
+
     for (size_t c = 0; c < o->out; c++) {
         double bias_sum = 0.0;
         for (size_t r = 0; r < pass->rows; r++) {
-            bias_sum += (double)pass->dy[r * o->out + c];
+            bias_sum += (double)dy[r * o->out + c];
         }
         if (pass->dbias != NULL) {
             pass->dbias[c] = (float)((pass->is_first ? 0.0 : (double)pass->dbias[c]) + bias_sum);
@@ -234,7 +238,7 @@ static void weight_gradient(const struct linear_options *o, const struct linear_
             float *to = &pass->dweight[c * o->in + k];
             double sum = pass->is_first ? 0.0 : (double)*to;
             for (size_t r = 0; r < pass->rows; r++) {
-                sum += (double)pass->dy[r * o->out + c] * (double)pass->x[r * o->in + k];
+                sum += (double)dy[r * o->out + c] * (double)x[r * o->in + k];
             }
             *to = (float)sum;
         }
@@ -244,13 +248,15 @@ static void weight_gradient(const struct linear_options *o, const struct linear_
 static void input_gradient(const struct linear_reference *l, const struct linear_backward *pass)
 {
     const struct linear_options *o = &l->options;
+    const float *dy = pass->dy;
+    float *dx = pass->dx;
 
     for (size_t r = 0; r < pass->rows; r++) {
         for (size_t k = 0; k < o->in; k++) {
-            float *to = &pass->dx[r * o->in + k];
+            float *to = &dx[r * o->in + k];
             double sum = pass->adds_to_dx ? (double)*to : 0.0;
             for (size_t c = 0; c < o->out; c++) {
-                sum += (double)pass->dy[r * o->out + c] * (double)l->weight[c * o->in + k];
+                sum += (double)dy[r * o->out + c] * (double)l->weight[c * o->in + k];
             }
             *to = (float)sum;
         }

@@ -53,17 +53,18 @@ void reference_batch_norm_apply(const struct batch_norm *norm, uint32_t images, 
 void reference_batch_norm_backward_collect(const struct batch_norm *norm, uint32_t images,
                                            const struct batch_norm_backward *pass)
 {
+    const float *x = pass->x, *y = pass->y;
+    float *dy = pass->dy;
     struct image_shape shape = norm->shape;
 
     for (uint32_t n = 0; n < images; n++) {
         for (uint32_t c = 0; c < shape.channels; c++) {
             for (uint32_t i = 0; i < pixels_of(shape); i++) {
                 size_t where = at(shape, n, c, i);
-                double hat =
-                    ((double)pass->x[where] - (double)pass->mean[c]) * (double)pass->rstd[c];
-                if (norm->with_relu && !(pass->y[where] > 0.0F)) pass->dy[where] = 0.0F;
-                pass->sums[c] += (double)pass->dy[where];
-                pass->sums[shape.channels + c] += (double)pass->dy[where] * hat;
+                double hat = ((double)x[where] - (double)pass->mean[c]) * (double)pass->rstd[c];
+                if (norm->with_relu && !(y[where] > 0.0F)) dy[where] = 0.0F;
+                pass->sums[c] += (double)dy[where];
+                pass->sums[shape.channels + c] += (double)dy[where] * hat;
             }
         }
     }
@@ -72,6 +73,8 @@ void reference_batch_norm_backward_collect(const struct batch_norm *norm, uint32
 void reference_batch_norm_backward_apply(const struct batch_norm *norm, uint32_t images,
                                          const struct batch_norm_backward *pass)
 {
+    const float *x = pass->x, *dy = pass->dy;
+    float *out = pass->dx;
     struct image_shape shape = norm->shape;
     double n = (double)pass->count;
 
@@ -80,12 +83,11 @@ void reference_batch_norm_backward_apply(const struct batch_norm *norm, uint32_t
             double scale = (double)pass->gamma[c] * (double)pass->rstd[c];
             for (uint32_t i = 0; i < pixels_of(shape); i++) {
                 size_t where = at(shape, image, c, i);
-                double hat =
-                    ((double)pass->x[where] - (double)pass->mean[c]) * (double)pass->rstd[c];
-                double dx = scale * ((double)pass->dy[where] - pass->sums[c] / n -
+                double hat = ((double)x[where] - (double)pass->mean[c]) * (double)pass->rstd[c];
+                double dx = scale * ((double)dy[where] - pass->sums[c] / n -
                                      hat * pass->sums[shape.channels + c] / n);
-                if (pass->adds_to_dx) dx += (double)pass->dx[where];
-                pass->dx[where] = (float)dx;
+                if (pass->adds_to_dx) dx += (double)out[where];
+                out[where] = (float)dx;
             }
         }
     }
@@ -145,23 +147,26 @@ void reference_group_norm_forward(const struct group_norm *norm, const float *x,
 static void group_dx(const struct group_norm *norm, const struct norm_backward *pass,
                      uint32_t group, double sum, double projection)
 {
+    const float *x = pass->x, *dy = pass->dy;
+    float *out = pass->dx;
     uint32_t per = norm->shape.channels / norm->groups;
     double rstd = (double)pass->rstd[group], mean = (double)pass->mean[group];
 
     for (uint32_t c = group * per; c < (group + 1) * per; c++) {
         for (uint32_t i = 0; i < pixels_of(norm->shape); i++) {
             size_t where = at(norm->shape, 0, c, i);
-            double hat = ((double)pass->x[where] - mean) * rstd;
+            double hat = ((double)x[where] - mean) * rstd;
             double dx =
-                rstd * ((double)pass->dy[where] * (double)pass->gamma[c] - sum - hat * projection);
-            if (pass->adds_to_dx) dx += (double)pass->dx[where];
-            pass->dx[where] = (float)dx;
+                rstd * ((double)dy[where] * (double)pass->gamma[c] - sum - hat * projection);
+            if (pass->adds_to_dx) dx += (double)out[where];
+            out[where] = (float)dx;
         }
     }
 }
 
 void reference_group_norm_backward(const struct group_norm *norm, const struct norm_backward *pass)
 {
+    const float *x = pass->x, *dy = pass->dy;
     uint32_t per = norm->shape.channels / norm->groups, pixels = pixels_of(norm->shape);
     double n = (double)per * (double)pixels;
 
@@ -171,9 +176,9 @@ void reference_group_norm_backward(const struct group_norm *norm, const struct n
             double dbeta = 0.0, dgamma = 0.0;
             for (uint32_t i = 0; i < pixels; i++) {
                 size_t where = at(norm->shape, 0, c, i);
-                dbeta += (double)pass->dy[where];
-                dgamma += (double)pass->dy[where] *
-                          ((double)pass->x[where] - (double)pass->mean[g]) * (double)pass->rstd[g];
+                dbeta += (double)dy[where];
+                dgamma += (double)dy[where] * ((double)x[where] - (double)pass->mean[g]) *
+                          (double)pass->rstd[g];
             }
             sum += dbeta * (double)pass->gamma[c];
             projection += dgamma * (double)pass->gamma[c];
@@ -213,12 +218,12 @@ void reference_layer_norm_backward(const struct layer_norm *norm, const struct n
 
     for (size_t r = 0; r < norm->rows; r++) {
         struct norm_backward part = *pass;
-        part.x += r * norm->columns;
-        part.dy += r * norm->columns;
+        part.x = (const float *)pass->x + r * norm->columns;
+        part.dy = (const float *)pass->dy + r * norm->columns;
         part.mean += r;
         part.rstd += r;
         part.is_first = pass->is_first && r == 0;
-        if (part.dx != NULL) part.dx += r * norm->columns;
+        if (part.dx != NULL) part.dx = (float *)pass->dx + r * norm->columns;
         reference_group_norm_backward(&row, &part);
     }
 }

@@ -189,10 +189,10 @@ enum rc reference_attention_backward(const struct attention *attention,
     if (memory == NULL) return RC_NOMEM;
     for (size_t i = 0; i < (size_t)attention->samples * attention->heads; i++) {
         size_t row = i / attention->heads * head.steps, column = i % attention->heads * head.width;
-        float *dqkv = pass->dqkv + row * 3 * wide + column;
+        float *dqkv = (float *)pass->dqkv + row * 3 * wide + column;
 
-        load_qkv(attention, pass->qkv + row * 3 * wide + column, &head);
-        load(pass->dy + row * wide + column, wide, &head, head.dy);
+        load_qkv(attention, (const float *)pass->qkv + row * 3 * wide + column, &head);
+        load((const float *)pass->dy + row * wide + column, wide, &head, head.dy);
         head_backward(&head);
         if (attention->is_rotary) {
             rotate(-1.0, &head, head.dqueries);

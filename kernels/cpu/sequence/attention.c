@@ -212,7 +212,7 @@ static struct forward forward_of(const struct attention *attention, float *scrat
 }
 
 enum rc cpu_attention_forward(struct backend *backend, const struct attention *attention,
-                              const float *qkv, float *y, float *statistics)
+                              const void *qkv, void *y, float *statistics)
 {
     struct cpu_backend *cpu = cpu_of(backend);
     struct forward_layout layout = forward_layout(attention);
@@ -229,8 +229,8 @@ enum rc cpu_attention_forward(struct backend *backend, const struct attention *a
     }
     for (size_t i = 0; i < (size_t)attention->samples * attention->heads; i++) {
         size_t row = i / attention->heads * attention->steps, column = i % attention->heads * width;
-        forward_head(&f, qkv + row * 3 * attention->width + column,
-                     y + row * attention->width + column,
+        forward_head(&f, (const float *)qkv + row * 3 * attention->width + column,
+                     (float *)y + row * attention->width + column,
                      statistics != NULL ? statistics + i * attention->steps : NULL);
     }
     return RC_OK;

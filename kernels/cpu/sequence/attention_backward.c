@@ -255,13 +255,13 @@ enum rc cpu_attention_backward(struct backend *backend, const struct attention *
     b.keys = b.queries;
     for (size_t i = 0; i < (size_t)attention->samples * attention->heads; i++) {
         size_t row = i / attention->heads * attention->steps, column = i % attention->heads * width;
-        float *dqkv = pass->dqkv + row * 3 * wide + column;
+        float *dqkv = (float *)pass->dqkv + row * 3 * wide + column;
 
-        b.queries.from = pass->qkv + row * 3 * wide + column;
+        b.queries.from = (const float *)pass->qkv + row * 3 * wide + column;
         b.keys.from = b.queries.from + wide;
         b.values.from = b.keys.from + wide;
-        b.y.from = pass->y + row * wide + column;
-        b.dy.from = pass->dy + row * wide + column;
+        b.y.from = (const float *)pass->y + row * wide + column;
+        b.dy.from = (const float *)pass->dy + row * wide + column;
         b.statistics = pass->statistics + i * attention->steps;
         b.dqueries = dqkv;
         b.dkeys = dqkv + wide;

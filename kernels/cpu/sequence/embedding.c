@@ -39,7 +39,7 @@ FOR_EACH_CPU(static, void, sum_rows, (const float *x, const float *table, size_t
 }
 
 enum rc cpu_embedding_forward(struct backend *backend, const struct embedding *embedding,
-                              size_t rows, const float *tokens, const float *table, float *y)
+                              size_t rows, const float *tokens, const float *table, void *y)
 {
     size_t width = embedding->width;
 
@@ -49,13 +49,13 @@ enum rc cpu_embedding_forward(struct backend *backend, const struct embedding *e
     }
     if (!are_tokens(tokens, rows, embedding->symbols)) return RC_NONFINITE;
     for (size_t r = 0; r < rows; r++) {
-        memcpy(y + r * width, table + (size_t)tokens[r] * width, width * sizeof(*y));
+        memcpy((float *)y + r * width, table + (size_t)tokens[r] * width, width * sizeof(float));
     }
     return RC_OK;
 }
 
 enum rc cpu_embedding_backward(struct backend *backend, const struct embedding *embedding,
-                               size_t rows, const float *tokens, const float *dy, float *dtable)
+                               size_t rows, const float *tokens, const void *dy, float *dtable)
 {
     size_t width = embedding->width;
 
@@ -65,13 +65,13 @@ enum rc cpu_embedding_backward(struct backend *backend, const struct embedding *
     }
     if (!are_tokens(tokens, rows, embedding->symbols)) return RC_NONFINITE;
     for (size_t r = 0; r < rows; r++) {
-        add_row(dy + r * width, width, dtable + (size_t)tokens[r] * width);
+        add_row((const float *)dy + r * width, width, dtable + (size_t)tokens[r] * width);
     }
     return RC_OK;
 }
 
 enum rc cpu_positions_forward(struct backend *backend, const struct positions *positions,
-                              const float *x, const float *table, float *y)
+                              const void *x, const float *table, void *y)
 {
     size_t span = (size_t)positions->steps * positions->width;
 
@@ -80,13 +80,13 @@ enum rc cpu_positions_forward(struct backend *backend, const struct positions *p
         return RC_OK;
     }
     for (size_t sample = 0; sample < positions->samples; sample++) {
-        sum_rows(x + sample * span, table, span, y + sample * span);
+        sum_rows((const float *)x + sample * span, table, span, (float *)y + sample * span);
     }
     return RC_OK;
 }
 
 enum rc cpu_positions_backward(struct backend *backend, const struct positions *positions,
-                               const float *dy, float *dtable)
+                               const void *dy, float *dtable)
 {
     size_t span = (size_t)positions->steps * positions->width;
 
@@ -95,7 +95,7 @@ enum rc cpu_positions_backward(struct backend *backend, const struct positions *
         return RC_OK;
     }
     for (size_t sample = 0; sample < positions->samples; sample++) {
-        add_row(dy + sample * span, span, dtable);
+        add_row((const float *)dy + sample * span, span, dtable);
     }
     return RC_OK;
 }

@@ -254,8 +254,8 @@ static float *work_of(const struct recurrent_cpu *l)
     return l->work != NULL ? l->work : l->cpu->scratch;
 }
 
-static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, const float *x,
-                                 float *y, float *saved)
+static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, const void *x,
+                                 void *y, float *saved)
 {
     struct recurrent_cpu *l = cpu_recurrent_of(recurrent);
     size_t rows = (size_t)samples * l->options.steps;
@@ -284,7 +284,7 @@ static void step_backward(const struct pass *pass, size_t step, size_t sample)
     size_t hidden = l->options.hidden, row = sample * l->options.steps + step;
     struct cell_backward cell = {
         .hidden = hidden,
-        .dy = pass->back->dy + row * hidden,
+        .dy = (const float *)pass->back->dy + row * hidden,
         .carry = states->narrow + sample * states->narrow_stride,
         .direct = states->third + sample * states->narrow_stride,
         .dgates = states->wide + sample * states->wide_stride,
@@ -294,12 +294,12 @@ static void step_backward(const struct pass *pass, size_t step, size_t sample)
     if (l->options.kind != RECURRENT_RNN) cell.gates = pass->saved_gates + row * l->gates;
     switch (l->options.kind) {
     case RECURRENT_RNN:
-        cell.after = pass->back->y + row * hidden;
+        cell.after = (const float *)pass->back->y + row * hidden;
         cell_rnn_backward(&cell);
         break;
     case RECURRENT_GRU:
         cell.candidate = pass->saved_extra + row * hidden;
-        if (step > 0) cell.before = pass->back->y + (row - 1) * hidden;
+        if (step > 0) cell.before = (const float *)pass->back->y + (row - 1) * hidden;
         cell_gru_backward(&cell);
         break;
     case RECURRENT_LSTM:

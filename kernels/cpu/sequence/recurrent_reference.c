@@ -214,17 +214,20 @@ static void carry_backward(const struct twin *t, size_t step)
 
 static void sample_backward(const struct twin *t, const struct recurrent_backward *pass, size_t s)
 {
+    const float *x = pass->x, *dy = pass->dy;
+    float *dx = pass->dx;
+
     memset(t->dh, 0, t->hidden * sizeof(*t->dh));
     memset(t->dstate, 0, t->hidden * sizeof(*t->dstate));
     for (size_t step = t->o->steps; step-- > 0;) {
         size_t row = s * t->o->steps + step;
 
         for (size_t j = 0; j < t->hidden; j++) {
-            t->dh[j] += (double)pass->dy[row * t->hidden + j];
+            t->dh[j] += (double)dy[row * t->hidden + j];
             unit_backward(t, step, j);
         }
-        weights_backward(t, step, pass->x + row * t->in);
-        if (pass->dx != NULL) input_backward(t, pass->adds_to_dx, pass->dx + row * t->in);
+        weights_backward(t, step, x + row * t->in);
+        if (dx != NULL) input_backward(t, pass->adds_to_dx, dx + row * t->in);
         carry_backward(t, step);
     }
 }
@@ -247,7 +250,7 @@ void reference_recurrent_backward(const struct reference_recurrent *layer,
     memset(t.dbias_in, 0, rows * sizeof(double));
     memset(t.dbias_h, 0, rows * sizeof(double));
     for (size_t s = 0; s < pass->samples; s++) {
-        sample_forward(&t, pass->x + s * t.o->steps * t.in);
+        sample_forward(&t, (const float *)pass->x + s * t.o->steps * t.in);
         sample_backward(&t, pass, s);
     }
     hand_over(pass->dinput, t.dinput, rows * t.in, pass->is_first);
@@ -280,8 +283,8 @@ static enum rc reference_prepare(struct recurrent *recurrent,
     return RC_OK;
 }
 
-static enum rc reference_forward(struct recurrent *recurrent, uint32_t samples, const float *x,
-                                 float *y, float *saved)
+static enum rc reference_forward(struct recurrent *recurrent, uint32_t samples, const void *x,
+                                 void *y, float *saved)
 {
     struct recurrent_reference *r = reference_of(recurrent);
 

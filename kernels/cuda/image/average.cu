@@ -66,7 +66,7 @@ static struct channel_view average_view(const struct cuda_backend *cuda, struct 
 }
 
 enum rc cuda_global_average_forward(struct backend *backend, struct image_shape in, uint32_t images,
-                                    const float *x, float *y)
+                                    const void *x, void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     double pixels = static_cast<double>(in.height) * in.width;
@@ -79,7 +79,7 @@ enum rc cuda_global_average_forward(struct backend *backend, struct image_shape 
 }
 
 enum rc cuda_global_average_backward(struct backend *backend, struct image_shape in,
-                                     uint32_t images, const float *dy, float *dx)
+                                     uint32_t images, const void *dy, void *dx)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     float pixels = static_cast<float>(in.height) * static_cast<float>(in.width);
@@ -170,7 +170,7 @@ static enum rc backward(struct cuda_backend *cuda, const struct subsample *o, ui
 }
 
 enum rc cuda_subsample_forward(struct backend *backend, const struct subsample *options,
-                               uint32_t images, const float *x, float *y)
+                               uint32_t images, const void *x, void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t in = image_values(options->in), out = image_values(options->out);
@@ -187,7 +187,7 @@ enum rc cuda_subsample_forward(struct backend *backend, const struct subsample *
 }
 
 enum rc cuda_subsample_backward(struct backend *backend, const struct subsample *options,
-                                uint32_t images, const float *dy, float *dx)
+                                uint32_t images, const void *dy, void *dx)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t in = image_values(options->in), out = image_values(options->out);

@@ -47,7 +47,7 @@ size_t cuda_channel_sums_scratch(const struct cuda_backend *cuda, struct image_s
 }
 
 enum rc cuda_channel_sums(struct cuda_backend *cuda, struct image_shape shape, uint32_t images,
-                          const float *dy, bool adds, float *sums)
+                          const void *dy, bool adds, float *sums)
 {
     struct channel_view view = channel_view_of(cuda, shape, 1, images, is_aligned(dy), sum_share);
     double *partials;
@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 enum rc cuda_channel_bias(struct cuda_backend *cuda, struct image_shape shape, uint32_t images,
-                          const float *bias, bool with_relu, float *y)
+                          const float *bias, bool with_relu, void *y)
 {
     struct channel_view view = channel_view_of(cuda, shape, 1, images, is_aligned(y), bias_share);
     enum rc rc;

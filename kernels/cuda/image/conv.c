@@ -404,7 +404,7 @@ static enum rc conv_prepare(struct conv *conv, const float *weight, const float 
 }
 
 /* What the library does not do in its forward pass. */
-static enum rc finish_forward(struct conv_cuda *c, float *y)
+static enum rc finish_forward(struct conv_cuda *c, void *y)
 {
     const struct conv_options *o = &c->options;
     struct backend *backend = &c->cuda->base;
@@ -417,7 +417,7 @@ static enum rc finish_forward(struct conv_cuda *c, float *y)
 }
 
 /* The caller's images in the library's layout; the scratch memory's first part is for them. */
-static enum rc read_input(struct conv_cuda *c, const float *x, void **here)
+static enum rc read_input(struct conv_cuda *c, const void *x, void **here)
 {
     *here = (void *)(uintptr_t)x;
     if (!c->rewrites) return RC_OK;
@@ -425,7 +425,7 @@ static enum rc read_input(struct conv_cuda *c, const float *x, void **here)
     return cuda_relayout(&c->cuda->base, c->options.in, c->in.block, c->options.images, x, *here);
 }
 
-static enum rc conv_forward(struct conv *conv, const float *x, float *y)
+static enum rc conv_forward(struct conv *conv, const void *x, void *y)
 {
     struct conv_cuda *c = conv_of(conv);
     struct operands operands = {.filters = c->filters, .y = y};
@@ -442,7 +442,7 @@ out:
     return rc;
 }
 
-static enum rc conv_backward_data(struct conv *conv, const float *dy, float *dx)
+static enum rc conv_backward_data(struct conv *conv, const void *dy, void *dx)
 {
     struct conv_cuda *c = conv_of(conv);
     const struct operands operands = {
@@ -478,7 +478,7 @@ static enum rc hand_over(struct conv_cuda *c, const void *gradients, bool adds, 
     return backend->ops->copy(backend, dweight, gradients, values * sizeof(float));
 }
 
-static enum rc conv_backward_weights(struct conv *conv, const float *x, const float *dy,
+static enum rc conv_backward_weights(struct conv *conv, const void *x, const void *dy,
                                      bool is_first, float *dweight, float *dbias)
 {
     struct conv_cuda *c = conv_of(conv);

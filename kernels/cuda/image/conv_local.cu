@@ -444,7 +444,7 @@ template <typename T> static enum rc forward(const struct conv_local *c, const T
         {products_of(f, f.out_pixels), rows_of(f, f.out_pixels), f.out_each, f.in_each * f.taps});
 }
 
-static enum rc local_forward(struct conv *conv, const float *x, float *y)
+static enum rc local_forward(struct conv *conv, const void *x, void *y)
 {
     const struct conv_local *c = local_of(conv);
     enum rc rc;
@@ -463,7 +463,7 @@ template <typename T> static enum rc backward_data(const struct conv_local *c, c
         {products_of(f, f.in_pixels), rows_of(f, f.in_pixels), f.in_each, f.out_each * f.taps});
 }
 
-static enum rc local_backward_data(struct conv *conv, const float *dy, float *dx)
+static enum rc local_backward_data(struct conv *conv, const void *dy, void *dx)
 {
     const struct conv_local *c = local_of(conv);
     enum rc rc;
@@ -495,7 +495,7 @@ static enum rc backward_bias(const struct conv_local *c, const T *dy, bool adds,
                                       adds, dbias));
 }
 
-static enum rc local_backward_weights(struct conv *conv, const float *x, const float *dy,
+static enum rc local_backward_weights(struct conv *conv, const void *x, const void *dy,
                                       bool is_first, float *dweight, float *dbias)
 {
     const struct conv_local *c = local_of(conv);

@@ -102,7 +102,7 @@ static enum rc relayout(struct cuda_backend *cuda, struct image_shape from, stru
 }
 
 enum rc cuda_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
-                      uint32_t images, const float *x, float *y)
+                      uint32_t images, const void *x, void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     struct image_shape to = from;

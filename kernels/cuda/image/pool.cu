@@ -271,7 +271,7 @@ static uint32_t part_of(const struct pool_options *o)
 }
 
 enum rc cuda_pool_forward(struct backend *backend, const struct pool_options *options,
-                          uint32_t images, const float *x, float *y, uint8_t *winner)
+                          uint32_t images, const void *x, void *y, uint8_t *winner)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t in = image_values(options->in), out = image_values(options->out);
@@ -289,7 +289,7 @@ enum rc cuda_pool_forward(struct backend *backend, const struct pool_options *op
 }
 
 enum rc cuda_pool_backward(struct backend *backend, const struct pool_options *options,
-                           uint32_t images, const float *dy, const uint8_t *winner, float *dx)
+                           uint32_t images, const void *dy, const uint8_t *winner, void *dx)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t in = image_values(options->in), out = image_values(options->out);

@@ -30,7 +30,7 @@ static enum rc add_to_sums(struct cuda_backend *cuda, const struct channel_view 
 }
 
 enum rc cuda_batch_norm_collect(struct backend *backend, const struct batch_norm *norm,
-                                uint32_t images, const float *x, double *sums)
+                                uint32_t images, const void *x, double *sums)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     enum rc rc;
@@ -103,8 +103,8 @@ enum rc cuda_batch_norm_rstd(struct backend *backend, const struct batch_norm *n
 }
 
 enum rc cuda_batch_norm_apply(struct backend *backend, const struct batch_norm *norm,
-                              uint32_t images, const float *x, const struct channel_affine *affine,
-                              float *y)
+                              uint32_t images, const void *x, const struct channel_affine *affine,
+                              void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     struct norm_affine map = {{affine->mean, affine->rstd, norm->shape.channels, 1},

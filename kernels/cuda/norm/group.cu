@@ -138,7 +138,7 @@ static void group_check(const struct group_norm *norm)
 
 static enum rc forward_part(struct cuda_backend *cuda, const struct group_norm *norm,
                             const struct group_part *part, const struct norm_affine *map,
-                            const float *x, float *y, float *mean, float *rstd)
+                            const void *x, void *y, float *mean, float *rstd)
 {
     struct channel_view view = channel_view_of(cuda, norm->shape, part->view.segments, 1,
                                                is_aligned(x) && is_aligned(y), norm_apply_share);
@@ -153,8 +153,8 @@ out:
 }
 
 enum rc cuda_group_norm_forward(struct backend *backend, const struct group_norm *norm,
-                                uint32_t images, const float *x, const float *gamma,
-                                const float *beta, float *y, float *mean, float *rstd)
+                                uint32_t images, const void *x, const float *gamma,
+                                const float *beta, void *y, float *mean, float *rstd)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     struct group_part part;
@@ -163,7 +163,7 @@ enum rc cuda_group_norm_forward(struct backend *backend, const struct group_norm
     group_check(norm);
     for (uint32_t n = 0; rc == RC_OK && n < images; n += part.view.segments) {
         size_t first = static_cast<size_t>(n) * norm->groups, at = n * image_values(norm->shape);
-        const float *from = backend_at(backend, x, at);
+        const void *from = backend_at(backend, x, at);
         rc = group_part_of(cuda, norm, images - n, is_aligned(from), &part);
         if (rc != RC_OK) break;
         struct norm_affine map = {
@@ -185,7 +185,7 @@ static enum rc backward_part(struct cuda_backend *cuda, const struct group_norm 
     struct channel_view view =
         channel_view_of(cuda, norm->shape, part->view.segments, 1, are_aligned, norm_apply_share);
     enum rc rc = cuda_norm_backward_collect(cuda, &part->view, &products, pass->x, NULL,
-                                            const_cast<float *>(pass->dy), part->partials);
+                                            const_cast<void *>(pass->dy), part->partials);
 
     if (rc != RC_OK) return rc;
     CUDA_TRY(cuda, launch(close_parameters, partials_blocks(2 * static_cast<size_t>(view.channels)),

@@ -347,7 +347,7 @@ static enum rc forward_any(struct cuda_backend *cuda, const struct layer_norm *n
 }
 
 enum rc cuda_layer_norm_forward(struct backend *backend, const struct layer_norm *norm,
-                                const float *x, const float *gamma, const float *beta, float *y,
+                                const void *x, const float *gamma, const float *beta, void *y,
                                 float *mean, float *rstd)
 {
     struct cuda_backend *cuda = cuda_of(backend);

@@ -46,16 +46,16 @@ static inline size_t norm_partials_values(const struct channel_view *view)
 }
 
 /** partials[segment][split][2][channels]: sums of x and x^2. */
-enum rc cuda_norm_collect(struct cuda_backend *cuda, const struct channel_view *view,
-                          const float *x, double *partials);
+enum rc cuda_norm_collect(struct cuda_backend *cuda, const struct channel_view *view, const void *x,
+                          double *partials);
 enum rc cuda_norm_apply(struct cuda_backend *cuda, const struct channel_view *view,
-                        const struct norm_affine *affine, const float *x, float *y);
+                        const struct norm_affine *affine, const void *x, void *y);
 /** partials: as above, of dy and dy (x - mean). */
 enum rc cuda_norm_backward_collect(struct cuda_backend *cuda, const struct channel_view *view,
-                                   const struct norm_products *products, const float *x,
-                                   const float *y, float *dy, double *partials);
+                                   const struct norm_products *products, const void *x,
+                                   const void *y, void *dy, double *partials);
 enum rc cuda_norm_backward_apply(struct cuda_backend *cuda, const struct channel_view *view,
-                                 const struct norm_gradient *gradient, const float *x,
-                                 const float *dy, float *dx);
+                                 const struct norm_gradient *gradient, const void *x,
+                                 const void *dy, void *dx);
 
 #endif

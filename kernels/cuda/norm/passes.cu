@@ -269,8 +269,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-enum rc cuda_norm_collect(struct cuda_backend *cuda, const struct channel_view *view,
-                          const float *x, double *partials)
+enum rc cuda_norm_collect(struct cuda_backend *cuda, const struct channel_view *view, const void *x,
+                          double *partials)
 {
     enum rc rc;
 
@@ -279,7 +279,7 @@ enum rc cuda_norm_collect(struct cuda_backend *cuda, const struct channel_view *
 }
 
 enum rc cuda_norm_apply(struct cuda_backend *cuda, const struct channel_view *view,
-                        const struct norm_affine *affine, const float *x, float *y)
+                        const struct norm_affine *affine, const void *x, void *y)
 {
     enum rc rc;
 
@@ -288,8 +288,8 @@ enum rc cuda_norm_apply(struct cuda_backend *cuda, const struct channel_view *vi
 }
 
 enum rc cuda_norm_backward_collect(struct cuda_backend *cuda, const struct channel_view *view,
-                                   const struct norm_products *products, const float *x,
-                                   const float *y, float *dy, double *partials)
+                                   const struct norm_products *products, const void *x,
+                                   const void *y, void *dy, double *partials)
 {
     enum rc rc;
 
@@ -299,8 +299,8 @@ enum rc cuda_norm_backward_collect(struct cuda_backend *cuda, const struct chann
 }
 
 enum rc cuda_norm_backward_apply(struct cuda_backend *cuda, const struct channel_view *view,
-                                 const struct norm_gradient *gradient, const float *x,
-                                 const float *dy, float *dx)
+                                 const struct norm_gradient *gradient, const void *x,
+                                 const void *dy, void *dx)
 {
     enum rc rc;
 

@@ -331,7 +331,7 @@ out:
 }
 
 enum rc attention_forward_by(struct cuda_backend *cuda, const struct attention *attention,
-                             struct attention_graph *graph, const float *qkv, float *y,
+                             struct attention_graph *graph, const void *qkv, void *y,
                              float *statistics)
 {
     enum rc rc;
@@ -351,7 +351,7 @@ enum rc attention_backward_by(struct cuda_backend *cuda, const struct attention 
 }
 
 enum rc cuda_attention_forward(struct backend *backend, const struct attention *attention,
-                               const float *qkv, float *y, float *statistics)
+                               const void *qkv, void *y, float *statistics)
 {
     struct cuda_backend *cuda = cuda_of(backend);
 

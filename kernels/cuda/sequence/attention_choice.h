@@ -27,7 +27,7 @@ struct attention_graph *attention_chosen(const struct cuda_backend *cuda,
 size_t attention_scratch(const struct cuda_backend *cuda, const struct attention *attention);
 /** The passes of the contract by `graph`; NULL: by our own kernels. */
 MUST_USE enum rc attention_forward_by(struct cuda_backend *cuda, const struct attention *attention,
-                                      struct attention_graph *graph, const float *qkv, float *y,
+                                      struct attention_graph *graph, const void *qkv, void *y,
                                       float *statistics);
 MUST_USE enum rc attention_backward_by(struct cuda_backend *cuda, const struct attention *attention,
                                        struct attention_graph *graph,

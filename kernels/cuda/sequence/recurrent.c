@@ -344,8 +344,8 @@ out:
     return rc;
 }
 
-static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, const float *x,
-                                 float *y, float *saved)
+static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, const void *x,
+                                 void *y, float *saved)
 {
     struct recurrent_cuda *l = recurrent_of(recurrent);
     const struct recurrent_options *o = &l->options;

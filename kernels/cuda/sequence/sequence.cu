@@ -68,7 +68,7 @@ static enum rc look_up(struct cuda_backend *cuda, const struct embedding *embedd
 }
 
 enum rc cuda_embedding_forward(struct backend *backend, const struct embedding *embedding,
-                               size_t rows, const float *tokens, const float *table, float *y)
+                               size_t rows, const float *tokens, const float *table, void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     enum rc rc;
@@ -339,7 +339,7 @@ out:
 }
 
 enum rc cuda_embedding_backward(struct backend *backend, const struct embedding *embedding,
-                                size_t rows, const float *tokens, const float *dy, float *dtable)
+                                size_t rows, const float *tokens, const void *dy, float *dtable)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t bytes = cuda_embedding_scratch(embedding, rows);
@@ -385,7 +385,7 @@ static enum rc add_positions(struct cuda_backend *cuda, size_t span, size_t n, c
 }
 
 enum rc cuda_positions_forward(struct backend *backend, const struct positions *positions,
-                               const float *x, const float *table, float *y)
+                               const void *x, const float *table, void *y)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t span = static_cast<size_t>(positions->steps) * positions->width;
@@ -397,7 +397,7 @@ enum rc cuda_positions_forward(struct backend *backend, const struct positions *
 }
 
 enum rc cuda_positions_backward(struct backend *backend, const struct positions *positions,
-                                const float *dy, float *dtable)
+                                const void *dy, float *dtable)
 {
     struct cuda_backend *cuda = cuda_of(backend);
     size_t span = static_cast<size_t>(positions->steps) * positions->width;
