@@ -87,6 +87,7 @@ peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others 
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_share = 1.0f \/ 32/mean_share = 0/
 averaging/core/robust.c @ unit_averaging_robust @ long steps make room for longer ones @ s/return norm == 0 \? radius : fminf/return norm >= 0 ? radius : fminf/
+averaging/group/form.c @ unit_averaging_group_turns @ what most declined starts with the rest @ s/ \|\| declined > start\.members_count//
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
 averaging/core/schedule.c @ unit_averaging_schedule @ one member may own the plane @ s/^    parts_cap\(plan, plan->count\);//
