@@ -28,7 +28,7 @@ averaging/edge/begin.c @ unit_averaging_exchange_edges_clip @ ...as the other ra
 averaging/rule/exact.c @ unit_averaging_neighbours @ exact diffusion keeps what one end alone counts @ s/edge_sum_add\(&rule->edges, slot, weight, rule->passing\)/edge_sum_add(\&rule->edges, slot, weight, rule->kept)/
 averaging/rule/mean.c @ unit_averaging_neighbours @ ...and a tracker @ s/- model\}, shared\)/- model}, shared - shared + weight)/
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ what is decided late counts whole @ s/doubt.weight = swap->weight \* swap_scale\(swap\);/doubt.weight = swap->weight;/
-averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return robust_is_learned\(history\) \? fmaxf\((.*)\) : 0;/return robust_is_learned(history) ? fmaxf(\1) : 1e30f;/
+averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/plane_factor \* robust_median\(history\) : 0;/plane_factor * robust_median(history) : 1e30f;/
 peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
 peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
 peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
@@ -88,6 +88,8 @@ averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->c
 averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_share = 1.0f \/ 32/mean_share = 0/
 averaging/core/robust.c @ unit_averaging_robust @ long steps make room for longer ones @ s/return norm == 0 \? radius : fminf/return norm >= 0 ? radius : fminf/
 averaging/group/form.c @ unit_averaging_group_turns @ what most declined starts with the rest @ s/ \|\| declined > start\.members_count//
+averaging/core/robust.c @ sim_liars @ at the goal a mean may be as far as before @ s/robust->is_last \? mean_share_at_goal : mean_share/mean_share/
+averaging/core/robust.c @ unit_averaging_robust @ what is usual of planes has no bound @ s/fminf\(fmaxf\(usual, bounds->least\), bounds->most\)/fmaxf(usual, bounds->least)/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
 averaging/core/schedule.c @ unit_averaging_schedule @ one member may own the plane @ s/^    parts_cap\(plan, plan->count\);//
