@@ -83,7 +83,7 @@ averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays be
 averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/member_share = 1.0f \/ 256/member_share = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
 peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
-peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->goal.is_reached/node->step, false/
+peer/node/rounds/border.c @ sim_finish_pauses @ a round at the goal is one like others @ s/node->step, node->goal.is_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_share = 1.0f \/ 32/mean_share = 0/
 averaging/core/robust.c @ unit_averaging_robust @ long steps make room for longer ones @ s/return norm == 0 \? radius : fminf/return norm >= 0 ? radius : fminf/
