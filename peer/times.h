@@ -32,8 +32,8 @@
 #define OBSERVER_ASK_RARE_NS   (NS_PER_S - OBSERVER_ASK_NS) /* one a second in any case */
 
 /* Downloads: the donor (download/donor.c). */
-#define DONOR_LEASE_MS  120000           /* ms after the last new thing sent ... */
-#define DONOR_LEASE_NS  (120 * NS_PER_S) /* ... the lease ends */
+#define DONOR_LEASE_MS  120000 /* ms after the last new thing sent the lease ends */
+#define DONOR_LEASE_NS  (DONOR_LEASE_MS * NS_PER_MS)
 #define DONOR_SHARED_NS (2 * NS_PER_S)   /* a younger snapshot serves the next joiner */
 #define DONOR_CROWD_NS  (60 * NS_PER_S)  /* likewise where there is no room */
 #define DONOR_LEFT_NS   (60 * NS_PER_S)  /* for a joiner with a lost link to return */

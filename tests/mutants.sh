@@ -69,7 +69,7 @@ averaging/core/robust.c @ unit_averaging_robust @ what is far counts as what is 
 averaging/core/robust.c @ sim_liars @ ...and so where data are unlike @ s/: share \* share \* share;/: share;/
 averaging/core/robust.c @ unit_averaging_robust @ whoever was alone does not come back @ s/if \(!robust->is_last\) robust_note\(history/if (!robust->is_last \&\& !(chunk->is_mean \&\& distance > radius)) robust_note(history/
 peer/node/rounds/round.c @ sim_liars @ who is left out has those wait who joined it @ s/answer.type = MESSAGE_ABORT;/return;/
-averaging/core/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 8/near_share = 0/
+averaging/core/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/own_least = 1.0f \/ 8/own_least = 0/
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
 peer/node/rounds/finish.c @ sim_finish_pauses @ who is done leaves though another missed the round @ s/\(is_behind \|\| !progress->is_settled\)/(is_behind \&\& !progress->is_settled)/
 peer/node/rounds/finish.c @ sim_finish_pauses @ a last round lacks one who is done @ s/is_settled \&\& others->missing == 0/is_settled/
@@ -80,15 +80,14 @@ peer/link/handshake.c @ unit_peer_link @ unlike builds hear of methods @ s/wire_
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/seen->left -= distance \/ radius;//
 averaging/core/robust.c @ unit_averaging_robust @ at the goal one mean moves us by all that is left @ s/fminf\(seen->left, radii_at_once\)/seen->left/
 averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
-averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/member_share = 1.0f \/ 256/member_share = 0/
+averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/member_least = 1.0f \/ 256/member_least = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
 peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
 peer/node/rounds/border.c @ sim_finish_pauses @ a round at the goal is one like others @ s/node->step, node->goal.is_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
-averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_share = 1.0f \/ 32/mean_share = 0/
+averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_least = 1.0f \/ 32/mean_least = 0/
 averaging/core/robust.c @ unit_averaging_robust @ long steps make room for longer ones @ s/return norm == 0 \? radius : fminf/return norm >= 0 ? radius : fminf/
-averaging/group/form.c @ unit_averaging_group_turns @ what most declined starts with the rest @ s/ \|\| declined > start\.members_count//
-averaging/core/robust.c @ sim_liars @ at the goal a mean may be as far as before @ s/robust->is_last \? mean_share_at_goal : mean_share/mean_share/
+averaging/core/robust.c @ sim_liars @ at the goal a mean may be as far as before @ s/robust->is_last \? mean_least_at_goal : mean_least/mean_least/
 averaging/core/robust.c @ unit_averaging_robust @ what is usual of planes has no bound @ s/fminf\(fmaxf\(usual, bounds->least\), bounds->most\)/fmaxf(usual, bounds->least)/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//

@@ -235,7 +235,8 @@ struct round_members {
     uint32_t count;
     const float *weights; /* edges: of each, in (0, 1]; else NULL */
     struct digest epoch;  /* edges: name of the set of members that the graph is of; else zero */
-    uint64_t period_ns;   /* group: until this peer begins the next, as far as is known; 0: not */
+    uint64_t
+        period_ns; /* group, edges: until this peer begins the next, as far as is known; 0: not */
 };
 
 /* A chunk that arrived. */

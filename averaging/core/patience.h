@@ -45,7 +45,7 @@ struct patience_wait {
     uint32_t times; /* one in so many of its waits is seen by us: it counts for all; 0: 1 */
 };
 
-/* Zeroed: nobody owes anything. */
+/* Zeroed: nobody owes anything. patience_begin() before anything is asked. */
 struct patience {
     struct patience_debt debts[PATIENCE_PEERS_MAX]; /* by id */
     struct patience_debt of_new;                    /* of all that are new together */

@@ -18,10 +18,12 @@ enum { FEW_PEERS = 3, FEW_TIMES = 8 };
 enum { SUMS = 16, BLOCK_VALUES = 1024 };
 _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
+/* Factors are of what is usual, _least and _most are shares of a norm. What they are for is in
+ * robust.h: `own` where it is judged around our own values, by planes and in pushes. */
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, plane_factor = 1.5f,
-                   share_factor = 1.25f, near_share = 1.0f / 8, centred_factor = 2.0f,
-                   centred_factor_mean = 4.0f, member_share = 1.0f / 256, mean_share = 1.0f / 32,
-                   mean_share_at_goal = 1.0f / 64, most_share = 1.0f / 3, self_share = 0.4f,
+                   share_factor = 1.25f, own_least = 1.0f / 8, centred_factor = 2.0f,
+                   centred_factor_mean = 4.0f, member_least = 1.0f / 256, mean_least = 1.0f / 32,
+                   mean_least_at_goal = 1.0f / 64, member_most = 1.0f / 3, own_most = 0.4f,
                    tracker_factor = 10.0f, gradient_kept = 1 - 1.0f / 1024, rounds_most = 8,
                    radii_at_goal = 4, radii_at_once = 2;
 
@@ -293,7 +295,7 @@ static struct robust_history *history_of(struct robust_seen *seen, const struct 
 
 static float radius_by(const struct robust_history *history, float factor, float norm, float least)
 {
-    if (!robust_is_learned(history)) return most_share * norm;
+    if (!robust_is_learned(history)) return member_most * norm;
     return fmaxf(factor * robust_median(history), least * norm);
 }
 
@@ -309,16 +311,18 @@ static float at_most(float radius, float share, float norm)
 static float radius_of(const struct robust *robust, struct robust_seen *seen,
                        const struct robust_chunk *chunk)
 {
-    float norm = norm_of(robust, seen, chunk), radius, of_means;
+    float norm = norm_of(robust, seen, chunk), of_members, of_means;
 
     if (!chunk->is_centred) {
-        return at_most(radius_by(&seen->history, share_factor, norm, near_share), self_share, norm);
+        return at_most(radius_by(&seen->history, share_factor, norm, own_least), own_most, norm);
     }
-    radius =
-        at_most(radius_by(&seen->history, centred_factor, norm, member_share), most_share, norm);
-    if (!chunk->is_mean) return robust->rounds * radius;
+    if (!chunk->is_mean) {
+        of_members = robust->rounds * radius_by(&seen->history, centred_factor, norm, member_least);
+        /* At the goal what is usual grows no more. */
+        return robust->is_last ? of_members : at_most(of_members, member_most, norm);
+    }
     of_means = robust->rounds * radius_by(&seen->of_means, centred_factor_mean, norm,
-                                          robust->is_last ? mean_share_at_goal : mean_share);
+                                          robust->is_last ? mean_least_at_goal : mean_least);
     if (!robust->is_last || seen->history.count < 2) return of_means;
     return fmaxf(of_means, centred_factor * robust_median(&seen->history));
 }
@@ -368,14 +372,15 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
 
 struct robust_bounds robust_bounds(const struct robust *robust, const float *own, size_t count)
 {
-    float norm = robust_distance(own, NULL, count);
+    float norm = robust_distance(own, NULL, count), first;
     double squared = 0;
 
     for (uint32_t i = 0; i <= robust->chunks; i++) {
         squared += (double)robust->seen[i].norm * (double)robust->seen[i].norm;
     }
-    return (struct robust_bounds){.least = near_share * (float)sqrt(squared),
-                                  .most = norm == 0 ? FLT_MAX : self_share * norm};
+    first = squared == 0 ? norm : (float)sqrt(squared);
+    return (struct robust_bounds){.least = own_least * first,
+                                  .most = norm == 0 ? FLT_MAX : own_most * norm};
 }
 
 /* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:

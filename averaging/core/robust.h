@@ -47,13 +47,13 @@
  *
  *   What is usual is no measure where it is as large as the model: who is kept from learning takes
  * long steps, and a liar that has grown usual makes room for the next one. So the radius of members
- * is at most 1/3 of our norm, that of planes and shares 2/5. That of means is not bounded, as
- * whoever was alone comes to the others by theirs.
+ * is at most 1/3 of our norm as long as we train ourselves, that of planes and shares 2/5. That of
+ * means is not bounded, as whoever was alone comes to the others by theirs.
  *
- *   Before anything is known groups and pushes take the largest radius, pairs and edges the least:
- * one round with a liar that is let in whole leaves its neighbours so far from all others that
- * these clip each other from then on, and eight rounds that mix nothing lead two neighbours whose
- * data are unlike as far apart.
+ *   Before anything is known groups and pushes take the largest radius, pairs and edges the least
+ * (in their first round of all nothing, as no norm is measured yet): one round with a liar that is
+ * let in whole leaves its neighbours so far from all others that these clip each other from then
+ * on, and eight rounds that mix nothing lead two neighbours whose data are unlike as far apart.
  *
  *   Whoever took more steps than usual since its last round may have missed some, and has as many
  * times the radius. At the goal nothing is learned any more, as those who stand still are no
@@ -88,7 +88,9 @@ void robust_note(struct robust_history *history, struct peer_id peer, float dist
 bool robust_is_learned(const struct robust_history *history);
 /** Of the entries, the lower one of two in the middle; 0 of none. */
 float robust_median(const struct robust_history *history);
-/* Of the radius of a plane. */
+
+/* Of the radius of a plane: 1/8 of the largest norm that our chunks had when something absurd could
+ * have come, so mostly as they began, up to 2/5 of our norm now. Of zeros: none. */
 struct robust_bounds {
     float least, most;
 };
@@ -134,8 +136,7 @@ void robust_note_gradient(struct robust *robust, float largest);
 /** A round begins, so many own steps after the one before that counted; 0: there was none.
  *  `is_last`: we take no more steps. */
 void robust_begin(struct robust *robust, uint64_t steps, bool is_last);
-/** 1/8 of the largest norm that our chunks had when something absurd could have come, so mostly as
- *  they began, up to 2/5 of our norm now. Of zeros: no bounds. */
+/** As the plane is now; a tracker counts, as it does in distances. */
 struct robust_bounds robust_bounds(const struct robust *robust, const float *own, size_t count);
 
 struct robust_verdict {

@@ -205,7 +205,7 @@ static bool may_raise(struct edges *edges, struct peer_id peer, struct commands 
     return false;
 }
 
-static void choose_recursion(struct edges *edges, struct commands *out)
+static void choose_generation(struct edges *edges, struct commands *out)
 {
     uint64_t highest = edges->generation;
     struct digest graph = graph_of(edges);
@@ -346,7 +346,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     }
     if (edges->edges_count == 0) return RC_NOT_FOUND;
     sort_edges(edges);
-    choose_recursion(edges, out);
+    choose_generation(edges, out);
     edges->round = choose_round(edges);
     edges->stream = exchange_stream(
         &(struct round_key){edges->options.self, edges->options.boot, edges->round});

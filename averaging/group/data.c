@@ -66,6 +66,7 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     group->form.statements = NULL; /* was the message's */
     group->form.statements_bytes = 0;
     group_become(group, GROUP_SNAPSHOT);
+    group->snapshot_ns = group->now_ns;
     (void)commands_add(out, COMMAND_SNAPSHOT);
 }
 

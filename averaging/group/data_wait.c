@@ -24,7 +24,7 @@
 
 #define NOBODY UINT32_MAX
 
-enum { STILL_MAX = 8, SLOW_LINE_TIMES = 8, FEW_BACK = 4 };
+enum { STILL_MAX = 8, SNAPSHOTS_MAX = 4, SLOW_LINE_TIMES = 8, FEW_BACK = 4 };
 
 /* ---- what earlier rounds have taught ---- */
 
@@ -51,10 +51,12 @@ void group_wait_begin(struct group *group)
     credits_note(group);
 }
 
-/* So long nothing may happen, before half are through. */
+/* So long nothing may happen, before half are through: others may have waited as long for their
+ * snapshot as we for ours, and some are slower. */
 static uint64_t still_ns(const struct group *group)
 {
-    uint64_t pace = deadline_least(group->patience.pace_ns, STILL_MOST_NS);
+    uint64_t snapshot = SNAPSHOTS_MAX * (group->data_ns - group->snapshot_ns);
+    uint64_t pace = deadline_least(deadline_most(group->patience.pace_ns, snapshot), STILL_MOST_NS);
 
     return deadline_most(deadline_most(pace, group->patience.credit_ns), STILL_LEAST_NS);
 }
@@ -64,6 +66,7 @@ static uint64_t hard_limit_ns(const struct group *group)
     return deadline_after(group->data_ns,
                           STILL_MAX * deadline_most(still_ns(group), line_ns(group)));
 }
+
 /* ---- who is awaited ---- */
 
 bool group_is_awaited(const struct group *group, uint32_t index)

@@ -155,7 +155,6 @@ static void forming_close(struct group *group, struct commands *out)
     uint64_t waited = group->now_ns - group->form_ns, window = group->window_ns;
     const struct statement own = {group->samples, group_rate(group)};
     bool only_direct = false, is_awaited = false;
-    uint32_t declined = 0;
 
     start.members_count = 0;
     for (uint32_t i = 0; i < group->form.members_count; i++) {
@@ -166,22 +165,18 @@ static void forming_close(struct group *group, struct commands *out)
         if (is_self || (is_linked && group->invited[i].has_joined)) {
             add_to_start(group, &start, member, is_self ? &own : &group->invited[i].stated);
             only_direct |= group->invited[i].only_direct;
-        } else if (group->invited[i].has_declined) {
-            declined++;
-        } else if (is_linked) {
+        } else if (is_linked && !group->invited[i].has_declined) {
             is_awaited = true;
             if (group->is_open) continue; /* it counted when the window was over */
             deadline_add(&group->arrivals, 2 * deadline_least(waited, window));
         }
     }
-    /* Who stood still for a while proposes what the others have joined with another meanwhile. */
-    if ((start.members_count < 2 || declined > start.members_count) && group_hears_open(group) &&
-        group_is_above_promise(group, &group->heard)) {
-        group->has_heard = false;
-        join(group, group->heard_from, &group->heard, out);
-        return;
-    }
     if (start.members_count < 2) {
+        if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
+            group->has_heard = false;
+            join(group, group->heard_from, &group->heard, out);
+            return;
+        }
         if (is_awaited && group_leave_open(group)) return;
         group_charge_missing(group);
         group_over(group, OVER_ABORTED, "nobody else was ready", true, out);

@@ -163,8 +163,11 @@ bool group_lingers(const struct group *group)
 
 void group_open_joined(struct group *group)
 {
+    uint64_t window = group_window_ns(group), most = deadline_after(group->form_ns, open_ns(group));
+
     if (!group_lingers(group)) return;
-    group->wait_until_ns = deadline_after(group->now_ns, group_window_ns(group));
+    group->wait_until_ns =
+        deadline_least(deadline_after(group->now_ns, window), deadline_after(most, window));
 }
 
 /* Where it was left open, time says nothing. */

@@ -183,9 +183,9 @@ struct group {
     struct digest *hashes; /* [chunks] of the encoded means */
     uint8_t *bitmap;
     uint32_t bitmap_bytes;
-    uint64_t data_ns, progress_ns;
-    struct stage given, back; /* contributions to our part; the others' parts */
-    uint64_t gathered_ns;     /* when the latest contribution was in, or given up; 0: none yet */
+    uint64_t snapshot_ns, data_ns, progress_ns; /* begun: snapshot, data; the latest news */
+    struct stage given, back;                   /* contributions to our part; the others' parts */
+    uint64_t gathered_ns; /* when the latest contribution was in, or given up; 0: none yet */
     struct group_past past[GROUP_PAST_MAX]; /* a ring */
     uint32_t past_next;
 

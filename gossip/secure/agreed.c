@@ -30,6 +30,8 @@ struct agreed *agreed_create(uint32_t slots)
 
 void agreed_destroy(struct agreed *agreed)
 {
+    if (agreed == NULL) return;
+    sodium_memzero(agreed->slots, (agreed->mask + (size_t)1) * sizeof agreed->slots[0]);
     mem_free(agreed);
 }
 

@@ -144,8 +144,8 @@ struct links {
     LIST_HEAD(links_touched, link) touched; /* to be looked at by links_tick(): see link_touch() */
     uint64_t due_ns; /* before that no other link has anything to do; may be too early */
     uint32_t count;
-    uint32_t current[2];  /* links that are: of neighbours, of observers */
-    uint64_t asks_due_ns; /* see link_may_ask() */
+    uint32_t current_neighbours, current_observers; /* links that are */
+    uint64_t asks_due_ns;                           /* see link_may_ask() */
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
     LIST_HEAD(, bulk) bulk_buckets[LINK_BUCKETS]; /* by number */
     uint32_t bulks_count;

@@ -138,7 +138,8 @@ void link_touch(struct links *links, struct link *link)
 
 void link_set_current(struct links *links, struct link *link, bool is_current)
 {
-    uint32_t *count = &links->current[link->remote.role == HELLO_OBSERVER];
+    uint32_t *count = link->remote.role == HELLO_OBSERVER ? &links->current_observers
+                                                          : &links->current_neighbours;
 
     if (link->is_current == is_current) return;
     link_touch(links, link);

@@ -13,8 +13,6 @@
 #include "gossip/wire/address.h"
 #include "peer/times.h"
 
-/* Questions of one link, and of all: so far apart in the long run, and so many at once. */
-
 static bool is_observer(const struct link *link)
 {
     return link->remote.role == HELLO_OBSERVER;
@@ -26,7 +24,7 @@ static uint32_t others_of_kind(const struct links *links, const struct link *lin
     const struct link *other = link_find_peer(links, link->peer);
     bool is_replaced = other != NULL && is_observer(other) == is_observer(link);
 
-    return links->current[is_observer(link)] - is_replaced;
+    return (is_observer(link) ? links->current_observers : links->current_neighbours) - is_replaced;
 }
 
 /* At this machine. Who was dialled is where somebody said. */
@@ -77,7 +75,7 @@ static struct link *observer_to_go(const struct links *links, const struct link 
 
 bool links_are_full(const struct links *links)
 {
-    return links->current[false] >= LINKS_MAX;
+    return links->current_neighbours >= LINKS_MAX;
 }
 
 bool link_has_room(struct links *links, const struct link *link)

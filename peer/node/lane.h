@@ -80,7 +80,7 @@ struct lane_goal {
 extern const struct border_work border_nothing_left, border_goal, border_steps; /* train.c */
 extern const struct border_work border_keep, border_rollback;                   /* keep.c */
 extern const struct border_work border_pull;                                    /* pull.c */
-extern const struct border_work border_first_shard, border_reshard;             /* share.c */
+extern const struct border_work border_first_shard, border_reshard;             /* shard.c */
 extern const struct border_work border_checkpoint;                              /* checkpoint.c */
 extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
 /* node/rounds/border.c */
@@ -123,7 +123,7 @@ struct lane_model {
 };
 MUST_USE enum rc lane_replace(struct node *node, const struct lane_model *model);
 
-/* lane/share.c */
+/* lane/shard.c */
 /** After every event: have members come or gone? */
 void lane_tick(struct node *node, uint64_t now_ns);
 

@@ -55,7 +55,7 @@ void models_hear(struct node *node, struct neighbour *neighbour,
     neighbour->progress = *progress;
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
-    node->models->said.until_ns = 0;
+    models_said_changed(node);
     if (node->state == NODE_LOADING && models_holds_wanted(neighbour, &node->models->wanted)) {
         joiner_offer(node->models->joiner, neighbour->id, now_ns, &node->outbox);
     }

@@ -105,6 +105,11 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+void models_said_changed(struct node *node)
+{
+    node->models->said.until_ns = 0;
+}
+
 static const struct models_said *said(const struct node *node)
 {
     struct models_said *said = &node->models->said;
@@ -118,8 +123,9 @@ static const struct models_said *said(const struct node *node)
         if (!other->has_progress) continue;
         said->heard++;
         said->unlike += is_offering(node, other) && !is_same(node, other);
-        if (now_ns < other->avoid_ns)
+        if (now_ns < other->avoid_ns) {
             said->until_ns = node_earlier(said->until_ns, other->avoid_ns);
+        }
         if (!models_holds(other, node->lineage)) continue;
         said->samples_most = larger(said->samples_most, other->progress.samples);
         said->step_most = larger(said->step_most, larger(other->first_step, other->progress.step));

@@ -137,6 +137,9 @@ bool models_most_are_far(const struct node *node);
 uint64_t models_choice_next_ns(const struct node *node);
 /** Neighbours that have said which model they hold. */
 uint32_t models_heard(const struct node *node);
+/** A neighbour said something, is avoided, or is gone: what they say together is no longer known.
+ */
+void models_said_changed(struct node *node);
 /** The lower one; sorts the items. */
 uint64_t models_median(uint64_t *items, size_t count);
 

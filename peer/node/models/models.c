@@ -178,7 +178,7 @@ void models_destroy(struct node *node)
 
 void models_on_link_lost(struct node *node, struct peer_id peer)
 {
-    node->models->said.until_ns = 0;
+    models_said_changed(node);
     joiner_on_link_lost(node->models->joiner, peer, node_now(node), &node->outbox);
     donor_on_link_lost(node->models->donor, peer, node_now(node));
 }
@@ -287,7 +287,7 @@ static void joiner_moved(struct node *node)
             other->avoid_ns = now_ns + NODE_AVOID_NS;
         }
     }
-    node->models->said.until_ns = 0;
+    models_said_changed(node);
     if (node->models->gave_way) { /* who only boasts of a model costs us less and less training */
         models_put_off(node);
     } else {

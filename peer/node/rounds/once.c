@@ -9,8 +9,6 @@
 
 #include "peer/times.h"
 
-/* Then all who are linked have said how far they are. */
-
 enum { ONCE_TRIES = 5 };
 
 struct once_state {

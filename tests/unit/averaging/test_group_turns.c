@@ -139,48 +139,6 @@ static void the_earlier_of_two_goes_on(void **state)
     commands_deinit(&out);
 }
 
-/* Who stood still while another proposed in its place proposes, too, when it goes on. What most
- * declined, as they are with the other, does not start with the one that was not: both go there. */
-static void what_most_declined_gives_way_to_the_proposal_they_are_with(void **state)
-{
-    enum { MEMBERS = 6 };
-    struct peer_id ids[MEMBERS];
-    struct boot_id boots[MEMBERS];
-    struct round_members members = {.ids = ids, .boots = boots, .count = MEMBERS};
-    const struct exchange_ops *ops = &exchange_group;
-    struct message join = {.type = MESSAGE_JOIN}, decline = {.type = MESSAGE_ABORT};
-    struct message form = form_from(2, 6, 1);
-    struct commands out;
-    struct exchange *exchange = start(ops, 1, 6, &out);
-
-    (void)state;
-    form.as.form.members_count = MEMBERS;
-    for (uint8_t i = 0; i < MEMBERS; i++) {
-        ids[i] = id_of((uint8_t)(i + 1));
-        boots[i] = boot_of((uint8_t)(i + 1));
-        form.as.form.members[i] = (struct member_ref){ids[i], boots[i]};
-    }
-    form.as.form.members[0] = (struct member_ref){ids[1], boots[1]};
-    form.as.form.members[1] = (struct member_ref){ids[0], boots[0]};
-    form.as.form.statements_bytes = 0;
-    decline.as.abort.key = (struct round_key){ids[0], boots[0], 0};
-    decline.as.abort.code = ABORT_PROTOCOL;
-    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(sent(&out, MESSAGE_FORM)->as.form.ballot, 0);
-    assert_int_equal(ops->on_message(exchange, ids[1], boots[1], &form, 2, &out), RC_OK);
-    assert_int_equal(ops->on_message(exchange, ids[5], boots[5], &join, 3, &out), RC_OK);
-    commands_clear(&out);
-    for (size_t i = 1; i <= 4; i++) {
-        assert_null(sent(&out, MESSAGE_JOIN));
-        assert_int_equal(ops->on_message(exchange, ids[i], boots[i], &decline, 3 + i, &out), RC_OK);
-    }
-    assert_null(sent(&out, MESSAGE_START));
-    assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.ballot, 1);
-    assert_int_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator.bytes[0], 1);
-    ops->destroy(exchange);
-    commands_deinit(&out);
-}
-
 /* However many a liar sends: the next ballot is never more than a step above the last. */
 static void ballots_cannot_be_used_up(void **state)
 {
@@ -244,7 +202,6 @@ int main(void)
         cmocka_unit_test(a_higher_ballot_waits_for_the_earlier_window),
         cmocka_unit_test(a_proposer_keeps_what_others_joined_for_its_window),
         cmocka_unit_test(the_earlier_of_two_goes_on),
-        cmocka_unit_test(what_most_declined_gives_way_to_the_proposal_they_are_with),
         cmocka_unit_test(ballots_cannot_be_used_up),
         cmocka_unit_test(one_member_teaches_one_arrival_a_proposal),
     };
