@@ -333,8 +333,8 @@ static double time_so_far(const char *out)
     if (history_load(path, &history, NULL) != RC_OK) return 0;
     for (size_t i = 0; i < history.peers; i++) {
         const struct track *track = &history.tracks[i];
-        if (track->count > 0 && track->t[track->count - 1] > last) {
-            last = track->t[track->count - 1];
+        if (track->count > 0 && track->values[HISTORY_t][track->count - 1] > last) {
+            last = track->values[HISTORY_t][track->count - 1];
         }
     }
     history_deinit(&history);

@@ -91,7 +91,11 @@ static void on_report(struct local *local, uint32_t peer, const struct json *eve
     json_set_real(line, "loss", seen->loss);
     json_set_real(line, "accuracy", seen->accuracy);
     json_set_real(line, "samples_per_s", seen->samples_per_s);
+    json_set_real(line, "consensus_distance", real_of(event, "consensus_distance", (double)NAN));
     json_set_count(line, "bytes_sent", seen->bytes_sent);
+    json_set_count(line, "bytes_received", seen->bytes_received);
+    json_set_count(line, "rounds_ok", seen->rounds_ok);
+    json_set_count(line, "rounds_aborted", seen->rounds_aborted);
     json_set_count(line, "rss_bytes", seen->rss_bytes);
     local_record(local, line);
     tell(local, peer);

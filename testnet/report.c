@@ -6,9 +6,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "testnet/chart.h"
+#include "peer/watch/page/page.h"
 #include "testnet/history.h"
-#include "testnet/report_style.h"
+#include "testnet/report_charts.h"
 #include "testnet/report_topology.h"
 #include "testnet/summary.h"
 #include "testnet/values.h"
@@ -16,7 +16,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { PATH_BYTES = 1024, RESULT_BYTES_MAX = 4 * 1024 * 1024, DRAWN_PEERS_MAX = 64 };
+enum { PATH_BYTES = 1024, RESULT_BYTES_MAX = 4 * 1024 * 1024, COLOURS = 8 };
 
 /* ---- reading ---- */
 
@@ -127,14 +127,19 @@ static void add_loss_card(struct text *text, const char *name, double loss)
 
 /* ---- sections ---- */
 
-static void add_head(struct text *text, const struct json *summary)
+static void add_start(struct text *text)
 {
     text_add(text,
              "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
              "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
              "<meta name=\"color-scheme\" content=\"light dark\">\n"
              "<title>grapevine run</title>\n<style>\n%s</style></head>\n<body><main>\n",
-             report_style);
+             page_style);
+}
+
+static void add_head(struct text *text, const struct json *summary)
+{
+    add_start(text);
     text_add(text, "<h1>%llu peers, one model</h1>\n<p class=\"sub\"><b>",
              (unsigned long long)value_count(summary, "peers"));
     text_add_escaped(text, value_text(summary, "model"));
@@ -184,46 +189,6 @@ static void add_cards(struct text *text, const struct report_sources *sources)
     text_add(text, "</div>\n");
 }
 
-enum curve { CURVE_LOSS, CURVE_ACCURACY, CURVE_BYTES };
-
-static void add_curves(struct text *text, const struct history *h, enum curve kind)
-{
-    static const struct {
-        const char *title, *x_label;
-        enum chart_unit x_unit, y_unit;
-    } looks[] = {
-        [CURVE_LOSS] = {"Training loss", "time", CHART_SECONDS, CHART_PLAIN},
-        [CURVE_ACCURACY] = {"Test accuracy", "time", CHART_SECONDS, CHART_PERCENT},
-        [CURVE_BYTES] = {"Test accuracy by traffic", "bytes sent by the peer", CHART_BYTES,
-                         CHART_PERCENT},
-    };
-    struct chart_series series[DRAWN_PEERS_MAX];
-    char names[DRAWN_PEERS_MAX][16];
-    size_t count = 0;
-
-    for (size_t p = 0; p < h->peers && count < DRAWN_PEERS_MAX; p++, count++) {
-        const struct track *track = &h->tracks[p];
-        snprintf(names[count], sizeof names[count], "peer %zu", p);
-        series[count] = (struct chart_series){
-            .name = names[count],
-            .colour = (unsigned)p,
-            .x = kind == CURVE_BYTES ? track->bytes_sent : track->t,
-            .y = kind == CURVE_LOSS ? track->loss : track->accuracy,
-            .count = track->count,
-        };
-    }
-    chart_add(text, &(struct chart){
-                        .title = looks[kind].title,
-                        .x_label = looks[kind].x_label,
-                        .x_unit = looks[kind].x_unit,
-                        .y_unit = looks[kind].y_unit,
-                        .series = series,
-                        .series_count = count,
-                        .marks = h->faults,
-                        .marks_count = kind == CURVE_BYTES ? 0 : h->faults_count,
-                    });
-}
-
 static void add_peer_row(struct text *text, const struct json *summary, size_t i)
 {
     const struct json *states = json_get(summary, "states");
@@ -231,7 +196,7 @@ static void add_peer_row(struct text *text, const struct json *summary, size_t i
         states != NULL && i < json_count(states) ? json_text_of(json_at(states, i)) : NULL;
 
     text_add(text, "<tr><td><span class=\"dot\" style=\"background:var(--c%zu)\"></span>peer %zu",
-             i % CHART_COLOURS, i);
+             i % COLOURS, i);
     text_add(text, "</td><td>");
     text_add_escaped(text, state);
     text_add(text, "</td><td>");
@@ -338,14 +303,8 @@ void report_add_page(struct text *text, const struct report_sources *sources)
     CHECK(sources->summary != NULL);
     add_head(text, sources->summary);
     add_cards(text, sources);
-    text_add(text, "<h2>Curves</h2>\n<div class=\"charts\">\n");
-    if (sources->history != NULL) {
-        add_curves(text, sources->history, CURVE_LOSS);
-        if (!summary_is_of_reals(sources->summary)) {
-            add_curves(text, sources->history, CURVE_ACCURACY);
-            add_curves(text, sources->history, CURVE_BYTES);
-        }
-    }
+    if (sources->history != NULL) report_add_charts(text, sources->history);
+    text_add(text, "<h2>Topology</h2>\n<div class=\"charts\">\n");
     report_add_topology(text, value_text(sources->summary, "topology"),
                         value_count(sources->summary, "peers"));
     text_add(text, "</div>\n");
@@ -364,20 +323,71 @@ void report_add_page(struct text *text, const struct report_sources *sources)
                    "lines: injected faults.</footer>\n</main></body></html>\n");
 }
 
+/* Of peers that no testnet has started: what each said last. */
+static void add_track_row(struct text *text, const struct track *track, size_t i)
+{
+    text_add(text, "<tr><td><span class=\"dot\" style=\"background:var(--c%zu)\"></span>",
+             i % COLOURS);
+    text_add_escaped(text, track->name);
+    text_add(text, "</td><td>");
+    add_number(text, history_last(track, HISTORY_own_steps), 0);
+    text_add(text, "</td><td>");
+    add_number(text, history_last(track, HISTORY_loss), 4);
+    text_add(text, "</td><td>");
+    add_percent(text, history_last(track, HISTORY_accuracy));
+    text_add(text, "</td><td>");
+    add_number(text, history_last(track, HISTORY_consensus_distance), 4);
+    text_add(text, "</td><td>");
+    add_number(text, history_last(track, HISTORY_rounds_ok), 0);
+    text_add(text, "</td><td>");
+    add_number(text, history_last(track, HISTORY_rounds_aborted), 0);
+    text_add(text, "</td><td>");
+    add_bytes(text, history_last(track, HISTORY_bytes_sent));
+    text_add(text, "</td><td>");
+    add_bytes(text, history_last(track, HISTORY_rss_bytes));
+    text_add(text, "</td></tr>\n");
+}
+
+void report_add_peers(struct text *text, const struct history *history)
+{
+    add_start(text);
+    text_add(text, "<h1>%zu peer%s</h1>\n", history->peers, history->peers == 1 ? "" : "s");
+    report_add_charts(text, history);
+    text_add(text, "<h2>Peers</h2>\n<div class=\"wide\"><table>\n<tr><th>peer</th>"
+                   "<th>own steps</th><th>loss</th><th>accuracy</th><th>consensus distance</th>"
+                   "<th>rounds</th><th>aborted</th><th>sent</th><th>memory</th></tr>\n");
+    for (size_t i = 0; i < history->peers; i++) {
+        add_track_row(text, &history->tracks[i], i);
+    }
+    text_add(text, "</table></div>\n<footer>Made from each peer's metrics.jsonl; time is its own, "
+                   "from its first start.</footer>\n</main></body></html>\n");
+}
+
+static enum rc write_page(const char *path, struct text *page, struct fault *why)
+{
+    const struct piece piece = {page->bytes, page->count};
+    enum rc rc = text_is_whole(page)
+                     ? file_replace(path, &piece, 1, 0644, why)
+                     : fault_set(why, RC_NOMEM, "cannot write %s: out of memory", path);
+
+    text_deinit(page);
+    return rc;
+}
+
+enum rc report_write_peers(const char *path, const struct history *history, struct fault *why)
+{
+    struct text page = TEXT_EMPTY;
+
+    report_add_peers(&page, history);
+    return write_page(path, &page, why);
+}
+
 enum rc report_write(const char *folder, const struct report_sources *sources, struct fault *why)
 {
     char path[PATH_BYTES];
     struct text page = TEXT_EMPTY;
-    enum rc rc;
 
     snprintf(path, sizeof path, "%s/report.html", folder);
     report_add_page(&page, sources);
-    if (text_is_whole(&page)) {
-        const struct piece piece = {page.bytes, page.count};
-        rc = file_replace(path, &piece, 1, 0644, why);
-    } else {
-        rc = fault_set(why, RC_NOMEM, "cannot write %s: out of memory", path);
-    }
-    text_deinit(&page);
-    return rc;
+    return write_page(path, &page, why);
 }

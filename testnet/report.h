@@ -1,7 +1,8 @@
 /*
  * report: the page report.html of a run folder, made from the files in it: summary.json,
- * events.jsonl and, where a student was distilled, distill.json. The page stands alone: inline SVG
- * and CSS, light and dark, no script, nothing from a network. Making it again is always safe.
+ * events.jsonl and, where a student was distilled, distill.json; or of the folders of any peers.
+ * The page stands alone: its script and style are in it, light and dark, and nothing comes from a
+ * network. Making it again is always safe.
  * Blocking file access: commands only.
  */
 #ifndef GRAPEVINE_TESTNET_REPORT_H
@@ -25,6 +26,10 @@ struct report_sources {
  *  released. */
 MUST_USE enum rc report_load(const char *folder, struct report_sources *sources, struct fault *why);
 void report_sources_deinit(struct report_sources *sources);
+/** The page of peers that no testnet has started. */
+void report_add_peers(struct text *text, const struct history *history);
+MUST_USE enum rc report_write_peers(const char *path, const struct history *history,
+                                    struct fault *why);
 /** The whole page. */
 void report_add_page(struct text *text, const struct report_sources *sources);
 /** Write FOLDER/report.html. */

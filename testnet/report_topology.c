@@ -8,11 +8,10 @@
 
 #include "base/bytes.h"
 #include "gossip/overlay/graph.h"
-#include "testnet/chart.h"
 
 #include <math.h>
 
-enum { DRAWN_PEERS_MAX = 64 };
+enum { DRAWN_PEERS_MAX = 64, COLOURS = 8 };
 
 struct circle {
     size_t count;
@@ -98,7 +97,7 @@ void report_add_topology(struct text *text, const char *topology, uint64_t peers
         text_add(text,
                  "<circle class=\"s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>"
                  "<text class=\"node\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%zu</text>\n",
-                 i % CHART_COLOURS, x, y, circle.count > 24 ? 9 : 15, x, y + 4, i);
+                 i % COLOURS, x, y, circle.count > 24 ? 9 : 15, x, y + 4, i);
     }
     text_add(text, "</g></svg></figure>\n");
 }

@@ -69,7 +69,7 @@ BEGIN {
     order["replica"] = "plane optimizer data readers model layers formats learners"
     order["gossip"] = "wire secure signed flow overlay door membership reach"
     order["averaging"] = "codec core rule edge pair group push strategy"
-    order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/models node/door watch bench session commands ."
+    order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/models node/door watch/page watch bench session commands ."
     for (module in order) {
         count = split(order[module], folders, " ")
         for (i = 1; i <= count; i++) place[module, folders[i]] = i

@@ -234,6 +234,7 @@ void options_print_man(FILE *out)
         "stronger, a configuration file weaker. NO_COLOR keeps colours off.\n"
         ".SH EXIT STATUS\n"
         "0 done; 1 it failed while running; 2 wrong usage or configuration; 3 something that must "
-        "always hold in a testnet was broken; 130, 143 stopped by SIGINT, SIGTERM.\n",
+        "always hold in a testnet was broken; 4 status --check: the peer runs, and something is "
+        "wrong with it; 130, 143 stopped by SIGINT, SIGTERM.\n",
         out);
 }

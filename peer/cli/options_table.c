@@ -43,10 +43,10 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "grapevine eval a/model.safetensors b/model.safetensors --data fashion-mnist",
          "Several files are judged one by one, as their parameter average and as an ensemble."},
     [COMMAND_REPORT] =
-        {"report", "DIR", 1, 1, "the table and the page report.html of a testnet's folder",
-         "grapevine report grapevine-run",
-         "Made from summary.json, events.jsonl and distill.json of the folder, so it can be made "
-         "again at any time, after distilling for instance."},
+        {"report", "DIR...", 1, 1024, "table and page of a testnet's folder, or of peers' folders",
+         "grapevine report a b c --csv run.csv",
+         "Of a testnet it is made from summary.json, events.jsonl and distill.json; of any peers "
+         "from the metrics.jsonl of their --out folders. It can be made again at any time."},
     [COMMAND_INSPECT] =
         {"inspect", "[FILE]", 0, 1, "what a model or checkpoint file holds: layers, sizes, memory",
          "grapevine inspect a/model.safetensors",
@@ -137,6 +137,8 @@ const struct option_row option_rows[] = {
      "key file to ask with, where only listed keys may (default: a passing one)", OF_RUN},
     {"certificate", OPTION_TEXT, GROUP_SWARM, ASKS_PEERS, "FILE", NULL, 0, 0,
      "of the key of --identity, where only members with certificates may ask", OF_RUN},
+    {"check", OPTION_SWITCH, GROUP_OUTPUT, ON(STATUS), NULL, NULL, 0, 0,
+     "print only what is wrong, and exit with 4 if anything is: for supervisors", OF_RUN},
     {"every", OPTION_DURATION, GROUP_OUTPUT, ON(TOP), "T", "1s", 0.3, 86400, "how often to ask",
      OF_RUN},
     {"times", OPTION_COUNT, GROUP_OUTPUT, ON(TOP), "N", NULL, 1, 1e15,
@@ -389,6 +391,13 @@ const struct option_row option_rows[] = {
      "where the student goes", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(AVERAGE), "FILE", "average.safetensors", 0, 0,
      "where the average goes", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "FILE", NULL, 0, 0,
+     "the page of peers' folders (default: report.html, in the folder if there is one alone)",
+     OF_RUN},
+    {"csv", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "FILE", NULL, 0, 0,
+     "all reports of all peers as a table too", OF_RUN},
+    {"tensorboard", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "DIR", NULL, 0, 0,
+     "the same as event files for TensorBoard, a folder a peer", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT), "FILE", NULL, 0, 0, "the new file", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
      "the new file (default identity.key, swarm.key, member.cert or deny.list)", OF_RUN},

@@ -69,6 +69,13 @@ static struct winsize screen_size(void)
     return size;
 }
 
+static bool has_alarms(const struct json *status)
+{
+    const struct json *alarms = json_get(status, "alarms");
+
+    return alarms != NULL && json_count(alarms) > 0;
+}
+
 int command_status(struct options *options)
 {
     struct swarm_secret secret = {.is_public = true};
@@ -86,13 +93,19 @@ int command_status(struct options *options)
         const int code = command_failed(rc, &why);
         return rc == RC_USAGE ? code : EXIT_FAILED;
     }
+    const bool is_check = options_flag(options, "check");
+    const int code = is_check && has_alarms(json) ? EXIT_ALARM : EXIT_DONE;
     if (options_flag(options, "json")) {
         command_print_json(json);
-        return EXIT_DONE;
+        return code;
     }
-    status_print(stdout, json, screen_size().ws_col, 0);
+    if (is_check) {
+        status_print_alarms(stdout, json);
+    } else {
+        status_print(stdout, json, screen_size().ws_col, 0);
+    }
     json_destroy(json);
-    return EXIT_DONE;
+    return code;
 }
 
 static void draw(const struct json *json)

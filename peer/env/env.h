@@ -56,7 +56,7 @@ struct env_events {
      *  the form (RC_FORMAT). `why`: for people, e.g. "connection refused". */
     void (*on_lost)(void *context, uint64_t link, enum rc rc, const char *why);
     void (*on_wake)(void *context);               /* the time set by wake_at() has come */
-    void (*on_signal)(void *context, int signal); /* SIGINT, SIGTERM, SIGHUP */
+    void (*on_signal)(void *context, int signal); /* SIGINT, SIGTERM, SIGHUP, SIGUSR1 */
 };
 
 struct env {

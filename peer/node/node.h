@@ -92,6 +92,7 @@ struct node_report {
     uint32_t waits_for;  /* --start-with: so many more peers; 0: it does not wait */
     uint64_t own_steps;  /* taken by this peer itself, over restarts: what goals count */
     uint64_t goal_steps; /* of own_steps; 0: not known, or no such goal */
+    double left_s;       /* to the goal, at the pace of the last steps; NaN: not known */
     uint64_t step, samples, round;
     double epoch, loss, accuracy, samples_per_s, consensus_distance;
     uint32_t neighbours;

@@ -89,6 +89,8 @@ double rounds_odds(const struct node *node, struct peer_id peer);
 uint64_t rounds_overdue_missed(const struct node *node);
 /** With each report: say so if there was no round for long, and why. */
 void rounds_overdue_look(struct node *node);
+/** True: there was none for long though one was due; `text` says so, and why. */
+bool rounds_are_overdue(const struct node *node, char *text, size_t cap);
 /** Before it leaves: the result says so if there was no round at all although there could have
  *  been. */
 void rounds_overdue_at_goal(struct node *node);

@@ -9,7 +9,10 @@ static const char *const state_names[] = {[MEMBER_KNOWN] = "known",
                                           [MEMBER_DEAD] = "dead",
                                           [MEMBER_LEFT] = "left"};
 
-enum { STATUS_MEMBERS_MAX = 200 }; /* told to who asks over a link: about what fits */
+enum {
+    STATUS_MEMBERS_MAX = 200, /* told to who asks over a link: about what fits */
+    STATUS_ROUNDS_MAX = 16
+};
 
 static double or_nan(bool is_known, double value)
 {
@@ -41,6 +44,7 @@ void node_report(const struct node *node, struct node_report *report)
         .step = node->step,
         .own_steps = node->own_steps,
         .goal_steps = node->goal.steps == UINT64_MAX ? 0 : node->goal.steps,
+        .left_s = or_nan(lane_left_ms(node) > 0, (double)lane_left_ms(node) / 1e3),
         .samples = node->samples,
         /* rounds of pairs and pushes have no common number: so many were ours */
         .round = stats.counts.next_round > 0 ? stats.counts.next_round : stats.counts.rounds_ok,
@@ -81,6 +85,7 @@ void watch_begin(struct node *node)
 {
     begin_period(node);
     node->watch.loss = node->watch.accuracy = (double)NAN;
+    node->watch.alone_ns = node->watch.since_ns;
 }
 
 void watch_steps(struct node *node, const struct train_report *report)
@@ -95,7 +100,11 @@ void watch_report(struct node *node)
     struct node_report report;
     uint64_t length_ns = node_now(node) - watch->since_ns;
 
-    if (watch->loss_steps > 0) watch->loss = watch->loss_sum / watch->loss_steps;
+    if (watch->loss_steps > 0) {
+        watch->loss = watch->loss_sum / watch->loss_steps;
+        watch->is_loss_bad = !isfinite(watch->loss);
+    }
+    if (node->neighbours_count > 0) watch->alone_ns = watch->since_ns;
     if (length_ns > 0) {
         watch->samples_per_s =
             (double)(node->samples - watch->since_samples) * 1e9 / (double)length_ns;
@@ -105,6 +114,66 @@ void watch_report(struct node *node)
     if (node->state == NODE_JOINING) return;
     node_report(node, &report);
     node->events.on_report(node->events.context, &report);
+}
+
+/* Newest first. */
+static void set_rounds(const struct node *node, struct json *json)
+{
+    const struct recorder *recorder = round_recorder(node->round);
+    struct json *rounds = json_array_create(), *reasons = json_object_create();
+    const struct round_record *record;
+
+    for (uint64_t i = 0; i < STATUS_ROUNDS_MAX; i++) {
+        struct json *round;
+
+        record = recorder_at(recorder, i);
+        if (record == NULL) break;
+        round = json_object_create();
+        json_set_real(round, "ago_s", (double)(node_now(node) - record->ended_ns) / 1e9);
+        json_set_real(round, "seconds", (double)record->length_ns / 1e9);
+        json_set_count(round, "members", record->members);
+        json_set_text(round, "reason", record->reason);
+        json_append(rounds, round);
+    }
+    for (uint32_t i = 0; i < RECORDER_REASONS && recorder->reasons[i].reason != NULL; i++) {
+        json_set_count(reasons, recorder->reasons[i].reason, recorder->reasons[i].count);
+    }
+    json_set(json, "last_rounds", rounds);
+    json_set(json, "abort_reasons", reasons);
+}
+
+void watch_dump(const struct node *node)
+{
+    const struct round_record *record;
+
+    if (node->round == NULL) return;
+    for (uint64_t i = RECORDER_ROUNDS; i-- > 0;) {
+        record = recorder_at(round_recorder(node->round), i);
+        if (record == NULL) continue;
+        log_info(node->options.log, "round, %.1f s ago: %s; %u members, took %.3f s",
+                 (double)(node_now(node) - record->ended_ns) / 1e9,
+                 record->reason == NULL ? "averaged" : record->reason, record->members,
+                 (double)record->length_ns / 1e9);
+    }
+}
+
+/* What a supervisor should look at: texts for people. */
+static void set_alarms(const struct node *node, struct json *json)
+{
+    struct json *alarms = json_array_create();
+    char text[ALARM_BYTES];
+
+    if (node->watch.is_loss_bad) {
+        json_append_text(alarms, "the training loss is not finite: a lower --lr may help");
+    }
+    if (rounds_are_overdue(node, text, sizeof text)) {
+        json_append_text(alarms, text);
+    } else if (node->state == NODE_TRAINING && node->options.bootstrap_count > 0 &&
+               membership_count(node->membership) == 0 &&
+               node_now(node) >= node->watch.alone_ns + OVERDUE_NS) {
+        json_append_text(alarms, "no peer of --bootstrap is reached: this peer trains alone");
+    }
+    json_set(json, "alarms", alarms);
 }
 
 /* By which ways group rounds went, and by which rate of this peer its parts are sized. */
@@ -252,6 +321,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_count(json, "step", report.step);
     json_set_count(json, "own_steps", report.own_steps);
     json_set_real(json, "goal_steps", or_nan(report.goal_steps > 0, (double)report.goal_steps));
+    json_set_real(json, "time_left_s", report.left_s);
     json_set_count(json, "waits_for", report.waits_for);
     json_set_count(json, "samples", report.samples);
     json_set_count(json, "round", report.round);
@@ -274,6 +344,8 @@ struct json *node_status(const struct node *node, size_t members_max)
         json_set_count(json, "shares_returned", report.shares_returned);
         json_set_count(json, "shares_lost", report.shares_lost);
     }
+    set_alarms(node, json);
+    if (node->round != NULL) set_rounds(node, json);
     if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);
     links_counts(node->links, &counts);
     set_links(&counts, node->links, json);

@@ -4,9 +4,12 @@
 
 #include "replica/learners/learner.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct node;
+
+enum { ALARM_BYTES = 320 };
 
 struct watch {
     uint64_t due_ns;                  /* the next report; an evaluation may move it */
@@ -15,6 +18,8 @@ struct watch {
     uint32_t loss_steps;
     double loss, accuracy, samples_per_s; /* as of the last one; NaN: not known */
     uint64_t evaluation_ns;               /* spent on evaluation so far */
+    bool is_loss_bad;                     /* of the last one: not finite */
+    uint64_t alone_ns;                    /* when it was last seen with a neighbour, or began */
 };
 
 void watch_begin(struct node *node); /* where its samples stand, and now */
@@ -22,5 +27,7 @@ void watch_begin(struct node *node); /* where its samples stand, and now */
 void watch_steps(struct node *node, const struct train_report *report);
 /** A report is due, or the last one: count up, and tell. */
 void watch_report(struct node *node);
+/** The last rounds, with their reasons and times, into the log. */
+void watch_dump(const struct node *node);
 
 #endif

@@ -192,6 +192,7 @@ struct round {
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;
+    struct recorder recorder;
 };
 
 /* round.c */

@@ -556,6 +556,11 @@ void round_stats(const struct round *round, struct round_stats *stats)
     round->ops->counts(round->exchange, &stats->counts);
 }
 
+const struct recorder *round_recorder(const struct round *round)
+{
+    return &round->recorder;
+}
+
 const char *round_last_failure(const struct round *round, struct peer_id peer)
 {
     const struct failure *failure = failures_find(&round->failures, peer);

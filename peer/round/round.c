@@ -418,6 +418,14 @@ static void round_over(struct round *round, const struct command_over *over)
     }
     round->has_taken = false; /* it is settled next, or with it nothing counts */
     crash_point(over_points[over->result]);
+    recorder_add(&round->recorder,
+                 (struct round_record){
+                     .ended_ns = round_now(round),
+                     .length_ns = round_now(round) - round->begun_ns,
+                     .members = over->result == OVER_COMMITTED ? over->members
+                                                               : round->failures.partners_count + 1,
+                     .reason = failure_of(over),
+                 });
     failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */

@@ -14,6 +14,7 @@
 #include "gossip/flow/credit.h"
 #include "base/log.h"
 #include "peer/round/audit.h"
+#include "peer/round/recorder.h"
 #include "peer/env/env.h"
 #include "peer/link/link.h"
 
@@ -178,6 +179,7 @@ MUST_USE enum rc round_held_restore(struct round *round, const float *const *pla
 /** Jobs submitted and not yet done: an env may stop only at 0. */
 uint32_t round_jobs(const struct round *round);
 void round_stats(const struct round *round, struct round_stats *stats);
+const struct recorder *round_recorder(const struct round *round);
 /** Why the last round with `peer` failed, a string literal; NULL: it did not. */
 const char *round_last_failure(const struct round *round, struct peer_id peer);
 /** See exchange.h: outcome and told. False, or RC_STALE: this exchange has nothing to say. */

@@ -68,6 +68,7 @@ static void set_report(struct json *json, const struct node_report *report)
     json_set_count(json, "step", report->step);
     json_set_count(json, "own_steps", report->own_steps);
     json_set_real(json, "epoch", report->epoch);
+    json_set_real(json, "time_left_s", report->left_s);
     json_set_count(json, "samples", report->samples);
     json_set_real(json, "loss", report->loss);
     json_set_real(json, "accuracy", report->accuracy);
@@ -129,9 +130,25 @@ static const char *step_words(const struct node_report *report, char *words, siz
     return words;
 }
 
+static const char *left_words(double left_s, char *words, size_t cap)
+{
+    unsigned long long left = isnan(left_s) ? 0 : (unsigned long long)left_s;
+
+    words[0] = '\0';
+    if (isnan(left_s)) return words;
+    if (left < 100) {
+        snprintf(words, cap, ", %llu s left", left);
+    } else if (left < 6000) {
+        snprintf(words, cap, ", %llu min left", (left + 30) / 60);
+    } else {
+        snprintf(words, cap, ", %.1f h left", left_s / 3600);
+    }
+    return words;
+}
+
 static void tell_report(struct session *session, const struct node_report *report)
 {
-    char sent[32], received[32], accuracy[48], loss[32], step[96];
+    char sent[32], received[32], accuracy[48], loss[32], step[96], left[32];
 
     if (report->waits_for > 0) {
         log_info(&session->log, "%6.1f s  waiting for %u more peer%s to begin  %u neighbour%s",
@@ -140,9 +157,10 @@ static void tell_report(struct session *session, const struct node_report *repor
         return;
     }
     log_info(&session->log,
-             "%6.1f s  step %s  epoch %.2f  loss %s%s  %.0f samples/s  "
+             "%6.1f s%s  step %s  epoch %.2f  loss %s%s  %.0f samples/s  "
              "round %llu  %u neighbours  sent %s  received %s",
-             report->t_s, step_words(report, step, sizeof step), report->epoch,
+             report->t_s, left_words(report->left_s, left, sizeof left),
+             step_words(report, step, sizeof step), report->epoch,
              loss_words(report->loss, loss, sizeof loss),
              accuracy_words(report->accuracy, "  ", accuracy, sizeof accuracy),
              report->samples_per_s, (unsigned long long)report->round, report->neighbours,
@@ -176,6 +194,7 @@ void session_on_report(void *context, const struct node_report *report)
 
     set_report(json, report);
     tell_report(session, report);
+    http_report(session->http, report);
     if (session->journal != NULL) {
         text = json_format(json);
         if (text != NULL) journal_add(session->journal, METRICS_FILE, text, 0);

@@ -1,8 +1,11 @@
 /*
  * http: libmicrohttpd in its external mode: it keeps its sockets in an epoll descriptor of its own,
- * which the env watches, and does its work when called. No thread, no second loop. All it is asked
- * for is small and made at once, so there is nothing to keep between calls but the connections
- * themselves, and those are bounded in number, memory and idle time.
+ * which the env watches, and does its work when called. No thread, no second loop. What it is asked
+ * for is made at once; connections are bounded in number, memory and idle time.
+ *
+ * /events is a stream that does not end (server-sent events, WHATWG HTML 9.2): a few browsers at a
+ * time listen, each with a bounded queue. One that reads too slowly is cut off, and its browser
+ * asks anew. Between events its connection is suspended, which costs nothing.
  *
  * The library is loaded when the first page is asked for: with what it brings along (a TLS library
  * that is not used here) it costs 4 MiB, which the many peers without --http need not pay.
@@ -22,8 +25,9 @@
 #include "gossip/wire/limits.h"
 #include "gossip/wire/address.h"
 #include "peer/env/env.h"
-#include "peer/watch/http_page.h"
 #include "peer/watch/metrics_text.h"
+#include "peer/watch/page/page.h"
+#include "peer/watch/points.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -33,9 +37,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { HTTP_BACKLOG = 16 };
+enum {
+    HTTP_BACKLOG = 16,
+    STREAMS_MAX = HTTP_CONNECTIONS_MAX / 2, /* the other half is for those who only ask */
+    STREAM_BYTES_MAX = 4 * 1024 * 1024,     /* queued for one that reads slowly */
+    STREAM_BLOCK_BYTES = 16 * 1024
+};
 
 #define MHD_FILE "libmicrohttpd.so.12"
 
@@ -46,6 +56,9 @@ enum { HTTP_BACKLOG = 16 };
     DO(run)                                                                                        \
     DO(get_daemon_info)                                                                            \
     DO(create_response_from_buffer)                                                                \
+    DO(create_response_from_callback)                                                              \
+    DO(suspend_connection)                                                                         \
+    DO(resume_connection)                                                                          \
     DO(add_response_header)                                                                        \
     DO(queue_response)                                                                             \
     DO(destroy_response)                                                                           \
@@ -56,6 +69,15 @@ struct mhd {
     MHD_FUNCTIONS(MHD_FIELD)
 };
 
+struct stream {
+    struct http *http;
+    struct MHD_Connection *connection;
+    char *text; /* what is still to be sent: from `sent` to `count` */
+    size_t sent, count;
+    bool is_suspended;
+    bool is_over; /* after that it ends */
+};
+
 struct http {
     struct mhd mhd;
     void *library;
@@ -63,16 +85,18 @@ struct http {
     struct http_source source;
     struct MHD_Daemon *daemon;
     int epoll; /* -1: not watched */
+    int timer; /* says when streams are due; -1: none */
     bool is_loopback;
+    struct stream *streams[STREAMS_MAX]; /* NULL: free */
+    struct points points;
 };
 
 /* ---- answering ---- */
 
-static enum MHD_Result answer(struct http *http, struct MHD_Connection *connection, unsigned code,
-                              const char *type, const char *text, size_t bytes)
+/* Takes the response over; NULL: out of memory. */
+static enum MHD_Result queue(struct http *http, struct MHD_Connection *connection, unsigned code,
+                             const char *type, struct MHD_Response *response)
 {
-    struct MHD_Response *response =
-        http->mhd.create_response_from_buffer(bytes, (void *)text, MHD_RESPMEM_MUST_COPY);
     enum MHD_Result result;
 
     if (response == NULL) return MHD_NO;
@@ -88,6 +112,13 @@ static enum MHD_Result answer(struct http *http, struct MHD_Connection *connecti
     result = http->mhd.queue_response(connection, code, response);
     http->mhd.destroy_response(response);
     return result;
+}
+
+static enum MHD_Result answer(struct http *http, struct MHD_Connection *connection, unsigned code,
+                              const char *type, const char *text, size_t bytes)
+{
+    return queue(http, connection, code, type,
+                 http->mhd.create_response_from_buffer(bytes, (void *)text, MHD_RESPMEM_MUST_COPY));
 }
 
 static enum MHD_Result answer_words(struct http *http, struct MHD_Connection *connection,
@@ -111,6 +142,125 @@ static enum MHD_Result answer_status(struct http *http, struct MHD_Connection *c
                     is_metrics ? "text/plain; version=0.0.4; charset=utf-8" : "application/json",
                     text, strlen(text));
     mem_free(text);
+    return result;
+}
+
+/* ---- streams ---- */
+
+static ssize_t stream_read(void *context, uint64_t position, char *to, size_t most)
+{
+    struct stream *stream = context;
+    size_t left = stream->count - stream->sent, take = left < most ? left : most;
+
+    (void)position;
+    if (take == 0 && stream->is_over) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (take == 0) {
+        stream->is_suspended = true;
+        stream->http->mhd.suspend_connection(stream->connection);
+        return 0;
+    }
+    memcpy(to, stream->text + stream->sent, take);
+    stream->sent += take;
+    return (ssize_t)take;
+}
+
+static void stream_free(void *context)
+{
+    struct stream *stream = context;
+
+    for (size_t i = 0; i < STREAMS_MAX; i++) {
+        if (stream->http->streams[i] == stream) stream->http->streams[i] = NULL;
+    }
+    mem_free(stream->text);
+    mem_free(stream);
+}
+
+static void stream_resume(struct stream *stream)
+{
+    if (stream->is_suspended) stream->http->mhd.resume_connection(stream->connection);
+    stream->is_suspended = false;
+}
+
+static void stream_end(struct stream *stream)
+{
+    stream->is_over = true;
+    stream->sent = stream->count = 0;
+    stream_resume(stream);
+}
+
+/* Without what was sent. */
+static void stream_add(struct stream *stream, const char *event, const char *data)
+{
+    size_t left = stream->count - stream->sent, more = strlen(event) + strlen(data) + 32;
+    char *text;
+
+    if (stream->is_over) return;
+    text = left + more > STREAM_BYTES_MAX ? NULL : mem_alloc(left + more);
+    if (text == NULL) {
+        stream_end(stream);
+        return;
+    }
+    if (left > 0) memcpy(text, stream->text + stream->sent, left);
+    stream->sent = 0;
+    stream->count =
+        left + (size_t)snprintf(text + left, more, "event: %s\ndata: %s\n\n", event, data);
+    mem_free(stream->text);
+    stream->text = text;
+    stream_resume(stream);
+}
+
+/* To one, or to all (NULL). Takes `json`. */
+static void streams_tell(struct http *http, struct stream *one, const char *event,
+                         struct json *json)
+{
+    char *text = json_format(json);
+
+    json_destroy(json);
+    for (size_t i = 0; i < STREAMS_MAX && text != NULL; i++) {
+        struct stream *stream = http->streams[i];
+
+        if (stream != NULL && (one == NULL || one == stream)) stream_add(stream, event, text);
+    }
+    mem_free(text);
+}
+
+static bool has_streams(const struct http *http)
+{
+    for (size_t i = 0; i < STREAMS_MAX; i++) {
+        if (http->streams[i] != NULL) return true;
+    }
+    return false;
+}
+
+static void timer_set(struct http *http, bool is_on)
+{
+    const struct itimerspec every = {.it_interval.tv_sec = is_on ? HTTP_STATUS_S : 0,
+                                     .it_value.tv_sec = is_on ? HTTP_STATUS_S : 0};
+
+    if (http->timer >= 0) (void)timerfd_settime(http->timer, 0, &every, NULL);
+}
+
+static enum MHD_Result answer_stream(struct http *http, struct MHD_Connection *connection)
+{
+    size_t place = 0;
+    struct stream *stream;
+    enum MHD_Result result;
+
+    while (place < STREAMS_MAX && http->streams[place] != NULL)
+        place++;
+    stream = place < STREAMS_MAX ? mem_alloc(sizeof *stream) : NULL;
+    if (stream == NULL) {
+        return answer_words(http, connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                            "too many pages of this peer are open\n");
+    }
+    *stream = (struct stream){.http = http, .connection = connection};
+    http->streams[place] = stream;
+    streams_tell(http, stream, "points", points_json(&http->points));
+    streams_tell(http, stream, "status", http->source.status(http->source.context));
+    result = queue(http, connection, MHD_HTTP_OK, "text/event-stream",
+                   http->mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
+                                                           stream_read, stream, stream_free));
+    if (result == MHD_YES) timer_set(http, true);
     return result;
 }
 
@@ -141,13 +291,16 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
                             "ask for localhost, or an address in digits\n");
     }
     if (strcmp(url, "/") == 0) {
-        return answer(http, connection, MHD_HTTP_OK, "text/html; charset=utf-8", http_page,
-                      strlen(http_page));
+        return answer(http, connection, MHD_HTTP_OK, "text/html; charset=utf-8", page_live,
+                      strlen(page_live));
+    }
+    if (strcmp(url, "/events") == 0 && strcmp(method, "GET") == 0) {
+        return answer_stream(http, connection);
     }
     if (strcmp(url, "/status.json") == 0) return answer_status(http, connection, false);
     if (strcmp(url, "/metrics") == 0) return answer_status(http, connection, true);
     return answer_words(http, connection, MHD_HTTP_NOT_FOUND,
-                        "there are /, /status.json and /metrics\n");
+                        "there are /, /status.json, /events and /metrics\n");
 }
 
 /* ---- the loop ---- */
@@ -156,6 +309,29 @@ static void on_ready(void *context)
 {
     struct http *http = context;
 
+    (void)http->mhd.run(http->daemon);
+}
+
+static void on_timer(void *context)
+{
+    struct http *http = context;
+    uint64_t times;
+
+    if (read(http->timer, &times, sizeof times) < 0) return;
+    if (!has_streams(http)) {
+        timer_set(http, false);
+        return;
+    }
+    streams_tell(http, NULL, "status", http->source.status(http->source.context));
+    (void)http->mhd.run(http->daemon);
+}
+
+void http_report(struct http *http, const struct node_report *report)
+{
+    if (http == NULL) return;
+    points_add(&http->points, report);
+    if (!has_streams(http)) return;
+    streams_tell(http, NULL, "point", points_json_of(report));
     (void)http->mhd.run(http->daemon);
 }
 
@@ -248,10 +424,10 @@ static enum rc daemon_start(struct http *http, int listener, struct fault *why)
     const union MHD_DaemonInfo *info;
 
     http->daemon = http->mhd.start_daemon(
-        MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, listener,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES,
-        MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, http,
+        MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)HTTP_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES, MHD_OPTION_END);
     if (http->daemon == NULL) {
         (void)close(listener);
         return fault_set(why, RC_IO, "--http: the server does not start: %s", strerror(errno));
@@ -262,6 +438,10 @@ static enum rc daemon_start(struct http *http, int listener, struct fault *why)
         return fault_set(why, RC_LIMIT, "--http: too much is watched already");
     }
     http->epoll = info->epoll_fd;
+    http->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (http->timer < 0 || uv_env_watch(http->env, http->timer, on_timer, http) != RC_OK) {
+        return fault_set(why, RC_LIMIT, "--http: no timer: %s", strerror(errno));
+    }
     return RC_OK;
 }
 
@@ -309,8 +489,8 @@ enum rc http_create(struct env *env, const char *address, const struct http_sour
         (void)close(listener);
         return fault_set(why, RC_NOMEM, "--http: out of memory");
     }
-    *http =
-        (struct http){.env = env, .source = *source, .epoll = -1, .is_loopback = is_loopback(&to)};
+    *http = (struct http){
+        .env = env, .source = *source, .epoll = -1, .timer = -1, .is_loopback = is_loopback(&to)};
     format_bound(listener, bound, cap);
     rc = library_open(http, why);
     if (rc == RC_OK) {
@@ -330,7 +510,17 @@ void http_destroy(struct http *http)
 {
     if (http == NULL) return;
     if (http->epoll >= 0) uv_env_unwatch(http->env, http->epoll);
-    if (http->daemon != NULL) http->mhd.stop_daemon(http->daemon);
+    if (http->timer >= 0) {
+        uv_env_unwatch(http->env, http->timer);
+        (void)close(http->timer);
+    }
+    for (size_t i = 0; i < STREAMS_MAX; i++) { /* a daemon with suspended ones does not stop */
+        if (http->streams[i] != NULL) stream_end(http->streams[i]);
+    }
+    if (http->daemon != NULL) {
+        (void)http->mhd.run(http->daemon);
+        http->mhd.stop_daemon(http->daemon);
+    }
     /* Stays loaded: what it brought along has registered itself with the C library. */
     mem_free(http);
 }
@@ -345,6 +535,12 @@ enum rc http_create(struct env *env, const char *address, const struct http_sour
                      "--http %.80s: this program was built without libmicrohttpd; install "
                      "libmicrohttpd-dev and build it again",
                      address);
+}
+
+void http_report(struct http *http, const struct node_report *report)
+{
+    CHECK(http == NULL);
+    (void)report;
 }
 
 void http_destroy(struct http *http)

@@ -101,6 +101,33 @@ static void add_of_members(struct out *out, const struct json *members, const ch
     }
 }
 
+static void add_alarms(struct out *out, const struct json *alarms)
+{
+    if (alarms == NULL) return;
+    add(out,
+        "# HELP grapevine_alarms What a supervisor should look at (status, page).\n"
+        "# TYPE grapevine_alarms gauge\ngrapevine_alarms %zu\n",
+        json_count(alarms));
+}
+
+static void add_reasons(struct out *out, const struct json *reasons)
+{
+    const char *reason;
+    void *cursor;
+    char text[160];
+    uint64_t count;
+
+    if (reasons == NULL) return;
+    add(out, "# HELP grapevine_rounds_failed_total Rounds that were not committed, by reason.\n"
+             "# TYPE grapevine_rounds_failed_total counter\n");
+    for (const struct json *at = json_member_first(reasons, &reason, &cursor); at != NULL;
+         at = json_member_next(reasons, &reason, &cursor)) {
+        if (!json_count_of(at, &count)) continue;
+        add(out, "grapevine_rounds_failed_total{reason=\"%s\"} %llu\n", label(reason, text),
+            (unsigned long long)count);
+    }
+}
+
 char *metrics_text(const struct json *status)
 {
     static const struct {
@@ -110,6 +137,7 @@ char *metrics_text(const struct json *status)
         {"step", "step", "gauge", "Step of the model, shared by the swarm."},
         {"own_steps", "own_steps", "gauge", "Steps of this peer itself, which its goal counts."},
         {"goal_steps", "goal_steps", "gauge", "Own steps at which it stops."},
+        {"time_left_s", "time_left_seconds", "gauge", "Until its goal, at its pace."},
         {"waits_for", "waits_for", "gauge", "Peers that are missing to begin with (--start-with)."},
         {"samples", "samples_total", "counter", "Samples this peer has trained on."},
         {"samples_per_s", "samples_per_second", "gauge", "Speed of training."},
@@ -147,6 +175,8 @@ char *metrics_text(const struct json *status)
     for (size_t i = 0; i < ARRAY_COUNT(values); i++) {
         add_value(&out, status, values[i].key, values[i].name, values[i].type, values[i].help);
     }
+    add_alarms(&out, json_get(status, "alarms"));
+    add_reasons(&out, json_get(status, "abort_reasons"));
     add_states(&out, members);
     add_of_members(&out, members, "rtt_ms", "rtt_seconds", "gauge", "Smoothed round trip.", 1e-3);
     add_of_members(&out, members, "bytes_sent", "bytes_sent", "gauge",

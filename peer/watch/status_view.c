@@ -111,14 +111,36 @@ static const char *step_words(const struct json *status, char *text, size_t cap)
     return text;
 }
 
+/* How many there are. */
+static size_t put_alarms(const struct view *view, const struct json *status)
+{
+    const struct json *alarms = json_get(status, "alarms");
+    size_t count = alarms == NULL ? 0 : json_count(alarms);
+
+    for (size_t i = 0; i < count; i++) {
+        const char *text = json_text_of(json_at(alarms, i));
+
+        put(view, "ALARM      %s", text == NULL ? "-" : text);
+    }
+    return count;
+}
+
+void status_print_alarms(FILE *file, const struct json *status)
+{
+    struct view view = {file, 0, false};
+
+    if (put_alarms(&view, status) == 0) put(&view, "ok");
+}
+
 static void put_head(const struct view *view, const struct json *status)
 {
     char texts[4][32], words[80];
 
     put(view, "peer       %s  at %s", text_or_dash(status, "peer"),
         text_or_dash(status, "address"));
-    put(view, "state      %s, NAT %s, up %s s", state_words(status, words, sizeof words),
-        text_or_dash(status, "nat"), number(status, "uptime_s", "%.1f", texts[0]));
+    put(view, "state      %s, NAT %s, up %s s, %s s left", state_words(status, words, sizeof words),
+        text_or_dash(status, "nat"), number(status, "uptime_s", "%.1f", texts[0]),
+        number(status, "time_left_s", "%.0f", texts[1]));
     put(view, "model      %s", text_or_dash(status, "model"));
     put(view, "averaging  %s", text_or_dash(status, "averaging"));
     put(view, "training   step %s, loss %s, accuracy %s, %s samples/s",
@@ -200,13 +222,15 @@ static size_t fitting(const struct view *view, const struct json *members, size_
 void status_print(FILE *file, const struct json *status, size_t columns, size_t lines)
 {
     struct view view = {file, columns, lines > 0};
-    const struct json *members = json_get(status, "members");
+    const struct json *members = json_get(status, "members"), *alarms = json_get(status, "alarms");
     size_t count = members == NULL ? 0 : json_count(members);
-    size_t shown = lines > HEAD_LINES ? fitting(&view, members, count, lines - HEAD_LINES) : count;
+    size_t head = HEAD_LINES + (alarms == NULL ? 0 : json_count(alarms));
+    size_t shown = lines > head ? fitting(&view, members, count, lines - head) : count;
     uint64_t known = count;
 
     (void)json_get_count(status, "members_count", &known);
     put_head(&view, status);
+    (void)put_alarms(&view, status);
     if (count == 0) {
         put(&view, "members    none");
         return;

@@ -60,6 +60,25 @@ for path in /status.json /metrics / /elsewhere; do
     *) expect "404 Not Found" ;;
     esac
 done
+# The stream of the page: all points so far, then a status and one more point, while it stays open.
+exec {web}<>"/dev/tcp/${http%:*}/${http##*:}" || fail "no connection to $http"
+printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&$web
+for event in points status point; do
+    while read -r -t 60 line <&$web; do [[ $line == "event: $event"* ]] && break; done
+    [[ $line == "event: $event"* ]] || fail "no '$event' from /events"
+done
+exec {web}>&-
+# More of them than are served at once: the rest is told, and others are answered as before.
+streams=()
+for _ in {1..9}; do
+    exec {fd}<>"/dev/tcp/${http%:*}/${http##*:}" && streams+=("$fd")
+    printf 'GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n' >&$fd
+done
+for fd in "${streams[@]}"; do read -r -t 60 line <&$fd; done
+[[ $line == *" 503 "* ]] || fail "the ninth stream: $line"
+ask 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
+expect "grapevine_alarms 0"
+for fd in "${streams[@]}"; do exec {fd}>&-; done
 ask 'POST /status.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello'
 expect "405 Method Not Allowed"
 ask 'GET /status.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n'
@@ -84,6 +103,12 @@ grep -qi "^grapevine: cannot listen on --http $http: address already in use" "$W
 "$GRAPEVINE" status "${PEER_ADDRESS[a]}" --join-timeout 60s >"$WORK/status" || fail "status"
 grep -qE "(alive|suspect) +(unknown|public|outbound-only) " "$WORK/status" || fail "$(cat "$WORK/status")"
 [ "$("$GRAPEVINE" top "${PEER_ADDRESS[a]}" --join-timeout 60s --times 2 --every 300ms --json | grep -c '"last_failure":')" = 2 ] || fail "top"
+
+"$GRAPEVINE" status "${PEER_ADDRESS[a]}" --join-timeout 60s --check >"$WORK/check" || fail "status --check: $(cat "$WORK/check")"
+[ "$(cat "$WORK/check")" = ok ] || fail "status --check says: $(cat "$WORK/check")"
+kill -USR1 "${PEER_PID[a]}" # the last rounds, and it goes on
+for _ in {1..600}; do grep -q "^round, .* ago: averaged; 2 members" "$WORK/a.err" && break || sleep 0.1; done
+grep -q "^round, .* ago: averaged; 2 members" "$WORK/a.err" || fail "SIGUSR1: $(tail -n 3 "$WORK/a.err")"
 
 kill -TERM "${PEER_PID[a]}"
 wait_exit a

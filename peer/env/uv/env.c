@@ -100,13 +100,15 @@ static void on_uv_signal(uv_signal_t *handle, int number)
 {
     struct uv_env *env = handle->data;
 
-    if (number != SIGHUP && ++env->signals_seen > SIGNALS_PATIENT) _exit(128 + number);
+    const bool is_stop = number == SIGINT || number == SIGTERM;
+
+    if (is_stop && ++env->signals_seen > SIGNALS_PATIENT) _exit(128 + number);
     if (!env->is_stopping) env->events.on_signal(env->events.context, number);
 }
 
 static void env_set_events(struct env *base, const struct env_events *events)
 {
-    static const int numbers[SIGNALS_WATCHED] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[SIGNALS_WATCHED] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct uv_env *env = uv_env_of(base);
 
     env->events = *events;

@@ -23,7 +23,7 @@ enum {
     LINK_TARGETS_MAX = 8,              /* addresses of one name that are tried */
     LINGERING_MAX = 64,
     WATCHES_MAX = 8,
-    SIGNALS_WATCHED = 3,
+    SIGNALS_WATCHED = 4,
     DISCARD_BYTES = 64 * 1024,
     FILES_KEPT = 5 /* descriptors that no link may take: a checkpoint, the journal, the data */
 };

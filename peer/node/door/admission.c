@@ -71,6 +71,10 @@ void door_on_signal(void *context, int signal)
 {
     struct node *node = context;
 
+    if (signal == SIGUSR1) {
+        watch_dump(node);
+        return;
+    }
     if (signal != SIGHUP || node->events.on_reload == NULL) {
         node_stop(node, signal);
         return;

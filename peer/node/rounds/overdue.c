@@ -99,14 +99,18 @@ static const char *obstacles_text(const struct node *node, char *text, size_t ca
     return text;
 }
 
-static void tell(const struct node *node, const char *reason)
+bool rounds_are_overdue(const struct node *node, char *text, size_t cap)
 {
-    char text[OBSTACLES_BYTES];
+    const char *reason = rounds_stats(node).counts.last_abort;
+    char obstacles[OBSTACLES_BYTES];
 
-    log_warn(node->options.log, "no averaging round for %.0f s: %s%s%s",
-             (double)(node_now(node) - node->rounds->overdue.ok_ns) / (double)NS_PER_S,
-             obstacles_text(node, text, sizeof text),
-             reason == NULL ? "" : "; the last attempt failed: ", reason == NULL ? "" : reason);
+    if (node->round == NULL || node->rounds->overdue.after_ns <= OVERDUE_NS) return false;
+    (void)snprintf(
+        text, cap, "no averaging round for %.0f s: %s%s%s",
+        (double)(node_now(node) - node->rounds->overdue.ok_ns) / (double)NS_PER_S,
+        obstacles_text(node, obstacles, sizeof obstacles),
+        reason == NULL ? "" : "; the last attempt failed: ", reason == NULL ? "" : reason);
+    return true;
 }
 
 void rounds_overdue_at_goal(struct node *node)
@@ -134,6 +138,7 @@ void rounds_overdue_look(struct node *node)
 {
     struct rounds_overdue *overdue = &node->rounds->overdue;
     const struct round_stats stats = rounds_stats(node);
+    char text[ALARM_BYTES];
 
     if (node->round == NULL) return;
     if (node->state != NODE_TRAINING || rounds_wait_for_peers(node)) {
@@ -154,6 +159,6 @@ void rounds_overdue_look(struct node *node)
         return;
     }
     if (!is_due(node) || node_now(node) < overdue->ok_ns + overdue->after_ns) return;
-    tell(node, stats.counts.last_abort);
     overdue->after_ns *= 2; /* it may go on for days */
+    if (rounds_are_overdue(node, text, sizeof text)) log_warn(node->options.log, "%s", text);
 }

@@ -53,7 +53,8 @@ static void values_and_members_become_lines(void **state)
 {
     /* Known values with type and help; null and absent ones not at all; round trips in seconds. */
     char *text = metrics_of("{\"peer\":\"abc\",\"run\":\"00\",\"state\":\"training\",\"step\":12,"
-                            "\"loss\":null,\"rounds_ok\":3,\"members\":["
+                            "\"loss\":null,\"rounds_ok\":3,\"alarms\":[\"alone\"],"
+                            "\"abort_reasons\":{\"too late\":2,\"a \\\"b\\\"\":1},\"members\":["
                             "{\"id\":\"p\",\"state\":\"alive\",\"rtt_ms\":250,\"bytes_sent\":7},"
                             "{\"id\":\"q\",\"state\":\"dead\",\"rtt_ms\":null,\"bytes_sent\":0}]}");
 
@@ -61,6 +62,9 @@ static void values_and_members_become_lines(void **state)
     assert_well_formed(text);
     assert_non_null(strstr(text, "# TYPE grapevine_step gauge\ngrapevine_step 12\n"));
     assert_non_null(strstr(text, "\ngrapevine_rounds_ok_total 3\n"));
+    assert_non_null(strstr(text, "\ngrapevine_alarms 1\n"));
+    assert_non_null(strstr(text, "\ngrapevine_rounds_failed_total{reason=\"too late\"} 2\n"));
+    assert_non_null(strstr(text, "{reason=\"a \\\"b\\\"\"} 1\n"));
     assert_non_null(strstr(text, "\ngrapevine_members{state=\"alive\"} 1\n"));
     assert_non_null(strstr(text, "\ngrapevine_members{state=\"dead\"} 1\n"));
     assert_non_null(strstr(text, "\ngrapevine_member_rtt_seconds{id=\"p\"} 0.25\n"));

@@ -506,8 +506,7 @@ static void help_names_each_flag(void **state)
             bool is_there, is_taken = (option_rows[i].commands >> command & 1u) != 0;
 
             if (command == COMMAND_NONE && option_rows[i].group != GROUP_SETTINGS) continue;
-            snprintf(flag, sizeof(flag), "\n  --%s%s", option_rows[i].name,
-                     option_rows[i].shape != NULL ? " " : "");
+            snprintf(flag, sizeof(flag), "\n  --%s ", option_rows[i].name);
             is_there = strstr(text, flag) != NULL;
             if (is_taken) assert_true(is_there);
             if (option_find((enum command_id)command, option_rows[i].name,

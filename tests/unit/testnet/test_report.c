@@ -1,10 +1,10 @@
-/* Tests of testnet/summary, history, chart and report: what a run leaves for people. */
+/* Tests of testnet/summary, history, export and report: what a run leaves for people. */
 #include "tests/scratch.h"
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "testnet/chart.h"
+#include "testnet/export.h"
 #include "testnet/history.h"
 #include "testnet/report.h"
 #include "testnet/report_topology.h"
@@ -141,7 +141,6 @@ static void texts_and_real_values_are_told_apart_by_loss(void **state)
         assert_true((strstr(table.bytes, "0.3000") != NULL) == (k > 0));
         report_add_page(&page, &sources);
         assert_true((strstr(page.bytes, "loss, ensemble") != NULL) == (k > 0));
-        assert_true((strstr(page.bytes, "Test accuracy by traffic") != NULL) == (k < 2));
         assert_null(strstr(page.bytes, ">nan"));
         text_deinit(&table);
         text_deinit(&page);
@@ -188,9 +187,11 @@ static void the_history_is_read_past_broken_lines(void **state)
     assert_int_equal(history.peers, 2);
     assert_int_equal(history.tracks[0].count, 3);
     assert_int_equal(history.tracks[1].count, 1);
-    assert_true(history.tracks[0].accuracy[2] > 0.89); /* the last before it finished, too */
-    assert_true(history.tracks[0].t[1] > 2.9 && history.tracks[0].bytes_sent[1] > 19);
-    assert_true(isnan(history.tracks[1].accuracy[0]));
+    assert_true(history.tracks[0].values[HISTORY_accuracy][2] >
+                0.89); /* the last before it finished, too */
+    assert_true(history.tracks[0].values[HISTORY_t][1] > 2.9 &&
+                history.tracks[0].values[HISTORY_bytes_sent][1] > 19);
+    assert_true(isnan(history.tracks[1].values[HISTORY_accuracy][0]));
     assert_int_equal(history.faults_count, 1);
     history_deinit(&history);
     assert_int_equal(history_load("/no/such/file", &history, NULL), RC_NOT_FOUND);
@@ -198,47 +199,99 @@ static void the_history_is_read_past_broken_lines(void **state)
     scratch_deinit(&scratch);
 }
 
-static void ticks_are_round_and_few(void **state)
+static void a_peers_folder_is_read_over_its_starts(void **state)
 {
-    /* Proves: for any range there are 2 to 11 ticks, multiples of 1, 2 or 5 times a power of ten.
-     */
+    /* Proves: time and counters go on where a peer was started again, what was not said is NaN, and
+     * names that are no names of folders, or taken, are replaced. */
     (void)state;
-    for (double low = -3; low < 3; low += 0.7) {
-        for (double range = 1e-6; range < 1e9; range *= 3.7) {
-            double first, step;
-            chart_ticks(low, low + range, &first, &step);
-            const double ticks = floor((low + range - first) / step + 1e-9) + 1;
-            assert_true(ticks >= 2 && ticks <= 11);
-            const double digit = step / pow(10, floor(log10(step) + 1e-9));
-            assert_true(fabs(digit - 1) < 1e-6 || fabs(digit - 2) < 1e-6 || fabs(digit - 5) < 1e-6);
-        }
-    }
+    static const char metrics[] =
+        "{\"t\":1,\"own_steps\":5,\"loss\":2,\"bytes_sent\":10,\"rounds_ok\":1}\n"
+        "{\"t\":2,\"own_steps\":9,\"loss\":null,\"bytes_sent\":30,\"rounds_ok\":3}\n"
+        "{\"t\":0.5,\"own_steps\":11,\"loss\":1,\"bytes_sent\":4,\"rounds_ok\":1}\n{\"t\":";
+    struct history history = {.peers = 0};
+    struct scratch scratch;
+    const double *const *v;
+
+    scratch_init(&scratch);
+    scratch_write(&scratch, "metrics.jsonl", metrics, strlen(metrics));
+    assert_int_equal(history_add_peer(&history, scratch.folder, NULL), RC_OK);
+    assert_int_equal(history_add_peer(&history, scratch_path(&scratch, "."), NULL), RC_OK);
+    assert_int_equal(history_add_peer(&history, scratch.folder, NULL), RC_OK);
+    assert_int_equal(history_add_peer(&history, "/no/such/folder", NULL), RC_NOT_FOUND);
+    assert_int_equal(history.peers, 3);
+    v = (const double *const *)history.tracks[0].values;
+    assert_int_equal(history.tracks[0].count, 3);
+    assert_true(v[HISTORY_t][2] > 2.4 && v[HISTORY_t][2] < 2.6);
+    assert_true(v[HISTORY_bytes_sent][2] > 33.5 && v[HISTORY_rounds_ok][2] > 3.5);
+    assert_true(v[HISTORY_own_steps][2] < 11.5); /* counted over restarts already */
+    assert_true(isnan(v[HISTORY_loss][1]) && isnan(v[HISTORY_accuracy][2]));
+    assert_true(history_last(&history.tracks[0], HISTORY_loss) < 1.5);
+    assert_string_equal(history.tracks[1].name, "peer 1");
+    assert_string_equal(history.tracks[2].name, "peer 2");
+    history_deinit(&history);
+    scratch_deinit(&scratch);
 }
 
-static void a_chart_of_nothing_is_still_a_chart(void **state)
+static void a_name_cannot_end_the_script(void **state)
 {
-    /* Proves: no points, one point, and points that are no numbers draw without nonsense. */
+    /* Proves: what a file says is data inside the page's script, whatever it is. */
     (void)state;
-    const double nan_only[1] = {NAN}, one[1] = {1};
-    const struct chart_series series[3] = {
-        {"none", 0, one, one, 0}, {"nan", 1, one, nan_only, 1}, {"one", 2, one, one, 1}};
+    double t[1] = {1}, loss[1] = {2}, nan[1] = {NAN};
+    struct track track = {.name = "</script><b>", .count = 1};
+    struct history history = {.tracks = &track, .peers = 1};
+    struct text text = TEXT_EMPTY;
 
-    for (size_t count = 0; count <= 3; count++) {
-        struct text text = TEXT_EMPTY;
-        chart_add(
-            &text,
-            &(struct chart){.title = "t", .x_label = "x", .series = series, .series_count = count});
-        assert_true(text_is_whole(&text));
-        assert_null(strstr(text.bytes, "nan,"));
-        assert_null(strstr(text.bytes, "inf"));
-        assert_true((strstr(text.bytes, "polyline") != NULL) == (count == 3));
-        text_deinit(&text);
-    }
+    for (int c = 0; c < HISTORY_COLUMNS_COUNT; c++)
+        track.values[c] = nan;
+    track.values[HISTORY_t] = t;
+    track.values[HISTORY_loss] = loss;
+    report_add_peers(&text, &history);
+    assert_true(text_is_whole(&text));
+    assert_non_null(strstr(text.bytes, "\\u003c/script>\\u003cb>"));
+    assert_null(strstr(text.bytes, "</script><b>"));
+    assert_non_null(strstr(text.bytes, "Training loss"));
+    assert_null(strstr(text.bytes, "Test accuracy\",")); /* nobody has one */
+    text_deinit(&text);
+}
+
+static void exports_say_what_was_reported(void **state)
+{
+    /* Proves: the CSV has a line a report, with nothing where nothing is known; an event file has
+     * records whose masked CRC-32C is that of the format (the known values of its first record). */
+    (void)state;
+    double t[1] = {1.5}, loss[1] = {0.25}, nan[1] = {NAN};
+    struct track track = {.name = "a\"b", .count = 1, .wall_s = 1000};
+    struct history history = {.tracks = &track, .peers = 1};
+    static const uint8_t head[] = {24, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22};
+    struct scratch scratch;
+    void *bytes = NULL;
+    size_t count;
+
+    for (int c = 0; c < HISTORY_COLUMNS_COUNT; c++)
+        track.values[c] = nan;
+    track.values[HISTORY_t] = t;
+    track.values[HISTORY_loss] = loss;
+    scratch_init(&scratch);
+    assert_int_equal(export_csv(scratch_path(&scratch, "x.csv"), &history, NULL), RC_OK);
+    assert_int_equal(file_read(scratch_path(&scratch, "x.csv"), 4096, &bytes, &count, NULL), RC_OK);
+    assert_non_null(strstr(bytes, "peer,t,step,own_steps,"));
+    assert_non_null(strstr(bytes, "\n\"a\"\"b\",1.5,,,,,0.25,,,,,,,,,\n"));
+    mem_free(bytes);
+    assert_int_not_equal(export_csv("/no/such/folder/x.csv", &history, NULL), RC_OK);
+    assert_int_equal(export_tensorboard(scratch_path(&scratch, "board"), &history, NULL), RC_OK);
+    assert_int_equal(file_read(scratch_path(&scratch, "board/a\"b/events.out.tfevents.grapevine"),
+                               4096, &bytes, &count, NULL),
+                     RC_OK);
+    /* The first: 9 bytes of wall time, 15 of its version. */
+    assert_memory_equal(bytes, head, sizeof head);
+    assert_memory_equal((const char *)bytes + 12 + 9 + 2, "brain.Event:2", 13);
+    mem_free(bytes);
+    scratch_deinit(&scratch);
 }
 
 static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
 {
-    /* Proves: report.html is written from the folder's files, without scripts or addresses, and a
+    /* Proves: report.html is written from the folder's files, loads nothing from elsewhere, and a
      * layer list cannot become markup; the table has the student's line. */
     (void)state;
     static const char distilled[] =
@@ -267,14 +320,15 @@ static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
     summary_add_table(&table, sources.summary, sources.distilled);
     assert_non_null(strstr(table.bytes, "87.50 %"));
     assert_non_null(strstr(table.bytes, "labels alone"));
-    assert_int_equal(file_read(scratch_path(&scratch, "report.html"), 1 << 20, &page, &count, NULL),
+    assert_int_equal(file_read(scratch_path(&scratch, "report.html"), 1 << 21, &page, &count, NULL),
                      RC_OK);
     assert_non_null(strstr(page, "87.50"));
     assert_non_null(strstr(page, "&lt;linear:classes&gt;"));
     assert_null(strstr(page, "<linear"));
     assert_non_null(strstr(page, "linear:classes&gt;\\x1b[2J\\xc2\\x9b"));
-    assert_null(strstr(page, "<script"));
-    assert_null(strstr(page, "http"));
+    assert_null(strstr(page, "src="));
+    assert_null(strstr(page, "href="));
+    assert_null(strstr(page, "@import"));
     mem_free(page);
     text_deinit(&table);
     report_sources_deinit(&sources);
@@ -339,8 +393,9 @@ int main(void)
         cmocka_unit_test(texts_and_real_values_are_told_apart_by_loss),
         cmocka_unit_test(each_broken_invariant_is_named),
         cmocka_unit_test(the_history_is_read_past_broken_lines),
-        cmocka_unit_test(ticks_are_round_and_few),
-        cmocka_unit_test(a_chart_of_nothing_is_still_a_chart),
+        cmocka_unit_test(a_peers_folder_is_read_over_its_starts),
+        cmocka_unit_test(a_name_cannot_end_the_script),
+        cmocka_unit_test(exports_say_what_was_reported),
         cmocka_unit_test(the_page_stands_alone_and_escapes_what_it_quotes),
         cmocka_unit_test(a_topology_is_drawn_as_it_is),
     };
