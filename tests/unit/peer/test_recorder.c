@@ -34,7 +34,7 @@ static void the_last_rounds_are_kept(void **state)
 static void more_reasons_than_places_do_no_harm(void **state)
 {
     (void)state;
-    static char words[RECORDER_REASONS + 3][8];
+    static char words[RECORDER_REASONS + 3][16];
     struct recorder recorder = {.count = 0};
 
     for (int i = 0; i < RECORDER_REASONS + 3; i++) {
