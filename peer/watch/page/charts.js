@@ -75,7 +75,10 @@ const charts = (() => {
   const steps = {
     s: [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800],
     bytes: [...Array(48).keys()].map(power => 2 ** power),
+    count: [...Array(15).keys()].flatMap(power => [1, 2, 5].map(digit => digit * 10 ** power)),
   };
+
+  const incrs = {rate: steps.bytes, bytes: steps.bytes, count: steps.count};
 
   /* One table of all series: x in order, null where a series has no point. */
   const aligned = series => series.length === 0 ? [[]]
@@ -97,7 +100,7 @@ const charts = (() => {
     }}},
     axes: [{...axis(chart.x, 26), space: 56, incrs: steps[chart.x]},
            {...axis(chart.y, 66), ...(isWide(chart) ? {filter: decades, grid: {filter: decades, stroke: () => css('--line'), width: 1}} : {}),
-            ...(chart.y === 'rate' || chart.y === 'bytes' ? {incrs: steps.bytes} : {})}],
+            ...(incrs[chart.y] ? {incrs: incrs[chart.y]} : {})}],
     series: [{label: chart.x === 's' ? 'time' : 'sent',
               value: (u, value) => value === null ? '\u2013' : form(chart.x)(value)},
              ...chart.series.map((one, i) => ({
