@@ -97,8 +97,13 @@ static void print_peers_json(const struct history *history)
         json_set_text(peer, "name", history->tracks[i].name);
         for (int c = 0; c < HISTORY_COLUMNS_COUNT; c++) {
             const enum history_column column = (enum history_column)c;
-            json_set_real(peer, history_column_name(column),
-                          history_last(&history->tracks[i], column));
+            const double value = history_last(&history->tracks[i], column);
+
+            if (value >= 0 && value < 0x1p53 && value == floor(value)) {
+                json_set_count(peer, history_column_name(column), (uint64_t)value);
+            } else {
+                json_set_real(peer, history_column_name(column), value);
+            }
         }
         json_append(peers, peer);
     }

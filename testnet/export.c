@@ -124,6 +124,7 @@ static enum rc records_add_report(struct records *records, const struct track *t
         if (c == HISTORY_t || c == HISTORY_own_steps || !isfinite(value)) continue;
         tensorboard__summary__value__init(&values[summary.n_value]);
         values[summary.n_value].tag = (char *)history_column_name((enum history_column)c);
+        values[summary.n_value].value_case = TENSORBOARD__SUMMARY__VALUE__VALUE_SIMPLE_VALUE;
         values[summary.n_value].simple_value = (float)value;
         list[summary.n_value] = &values[summary.n_value];
         summary.n_value++;
