@@ -18,9 +18,15 @@ function takePoint(one) {
   for (const name of COLUMNS) (points[name] ||= []).push(one[name] ?? null);
 }
 
-/* Bytes a second between one report and the next. */
-const rates = name => points[name].map((value, i) => i === 0 || points.t[i] <= points.t[i - 1] ? null
-  : Math.max(0, (value - points[name][i - 1]) / (points.t[i] - points.t[i - 1])));
+/* Bytes a second over the last hundredth of the run, or two seconds: rounds come in bursts. */
+function rates(name) {
+  const t = points.t, span = Math.max(2, (t[t.length - 1] - t[0]) / 100);
+  let from = 0;
+  return points[name].map((value, i) => {
+    while (from + 1 < i && t[i] - t[from + 1] >= span) from++;
+    return i === 0 || t[i] <= t[from] ? null : Math.max(0, (value - points[name][from]) / (t[i] - t[from]));
+  });
+}
 const curve = (name, values) => ({name, points: [points.t, values]});
 
 function drawCharts() {
