@@ -86,8 +86,11 @@ static int run(struct options *options)
         options_print_help(stdout, command);
         return EXIT_DONE;
     }
-    if (options_flag(options, "print-config")) return print_config(options);
-    if (options_flag(options, "version") || command == COMMAND_VERSION) {
+    if (options_flag(options, "version")) command = COMMAND_VERSION;
+    if (command != COMMAND_NONE && options_flag(options, "print-config")) {
+        return print_config(options);
+    }
+    if (command == COMMAND_VERSION) {
         puts("grapevine " GRAPEVINE_VERSION " (" GRAPEVINE_REVISION ")");
         return EXIT_DONE;
     }

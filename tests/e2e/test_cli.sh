@@ -25,10 +25,10 @@ refused 2 "^grapevine: unknown command zyxw; 'grapevine help' lists the commands
 refused 2 'unknown method "ddp"; write allreduce; known: none' "$gv" peer --averaging ddp
 refused 2 "unknown data set; write idx:DIR, a folder with MNIST's four files; there are digits" "$gv" peer --data mnist
 refused 2 "unknown model 'gpt2'; write gpt2-small" "$gv" peer --model gpt2
-"$gv" --man >man
+"$gv" --man >page
 for section in FILES EXAMPLES 'EXIT STATUS' 'SEE ALSO' ENVIRONMENT; do
     checks=$((checks + 1))
-    grep -q "^\.SH $section$" man || bad "the manual page has no $section"
+    grep -q "^\.SH $section$" page || bad "the manual page has no $section"
 done
 
 # Completion, by the shells themselves where they are there.
