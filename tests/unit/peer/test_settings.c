@@ -84,6 +84,23 @@ static void what_is_told_is_taken(void **state)
     options_destroy(other);
 }
 
+/* A file of this machine is nobody else's business. */
+static void paths_are_not_told(void **state)
+{
+    struct options *options = parsed(WORDS("peer", "--data", "text:/home/me/diary", "--init", "x"));
+    struct strategy strategy = {.is_averaging = false};
+    struct settings_chosen chosen = {.strategy = &strategy, .optimizer = "sgd", .batch = 1};
+    struct json *told = settings_tell(options, &chosen);
+
+    (void)state;
+    assert_null(json_get(told, "data"));
+    assert_null(json_get(told, "init"));
+    assert_null(json_get(told, "codec"));
+    assert_string_equal(json_get_text(told, "model"), "mlp");
+    json_destroy(told);
+    options_destroy(options);
+}
+
 /* Flags given here stay, one goal for all, and a rate is not taken for another optimizer. */
 static void own_flags_are_stronger(void **state)
 {
@@ -174,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_told_is_taken),
+        cmocka_unit_test(paths_are_not_told),
         cmocka_unit_test(own_flags_are_stronger),
         cmocka_unit_test(waiting_is_taken_while_it_lasts),
         cmocka_unit_test(strangers_words_are_checked),
