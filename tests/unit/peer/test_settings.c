@@ -87,7 +87,7 @@ static void what_is_told_is_taken(void **state)
 /* A file of this machine is nobody else's business. */
 static void paths_are_not_told(void **state)
 {
-    struct options *options = parsed(WORDS("peer", "--data", "text:/home/me/diary", "--init", "x"));
+    struct options *options = parsed(WORDS("peer", "--data", "text:diary.txt", "--init", "x"));
     struct strategy strategy = {.is_averaging = false};
     struct settings_chosen chosen = {.strategy = &strategy, .optimizer = "sgd", .batch = 1};
     struct json *told = settings_tell(options, &chosen);
