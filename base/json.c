@@ -76,6 +76,11 @@ static json_t *count_value(uint64_t value)
     return value <= INT64_MAX ? json_integer((json_int_t)value) : json_real((double)value);
 }
 
+struct json *json_duplicate(const struct json *json)
+{
+    return wrapped(json_deep_copy(readable(json)));
+}
+
 struct json *json_object_create(void)
 {
     return wrapped(json_object());

@@ -19,6 +19,8 @@ struct json *json_object_create(void);
 struct json *json_array_create(void);
 /** Releases the whole tree; only the root may be destroyed. NULL is fine. */
 void json_destroy(struct json *json);
+/** The whole tree anew. */
+struct json *json_duplicate(const struct json *json);
 
 void json_set_text(struct json *object, const char *key, const char *value); /* NULL: null */
 void json_set_real(struct json *object, const char *key, double value);

@@ -10,25 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *spec_nearest(const char *word, const char *const *candidates, size_t count)
-{
-    const char *nearest = NULL;
-    size_t best = strlen(word) / 2 + 1; /* at least about half of the word must be right */
-
-    for (size_t i = 0; i < count; i++) {
-        size_t edits = word_distance(word, candidates[i]);
-        if (edits < best) {
-            best = edits;
-            nearest = candidates[i];
-        }
-    }
-    return nearest;
-}
-
 enum rc spec_unknown(const char *what, size_t column, const char *kind, const char *word,
                      const char *const *candidates, size_t count, struct fault *why)
 {
-    const char *nearest = spec_nearest(word, candidates, count);
+    const char *nearest = word_nearest(word, candidates, count);
     char known[256] = "";
 
     if (nearest != NULL) {

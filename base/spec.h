@@ -30,8 +30,6 @@ struct spec {
 /** `what` opens every message ("--optimizer"). RC_PARSE. */
 MUST_USE enum rc spec_parse(const char *what, const char *text, struct spec *spec,
                             struct fault *why);
-/** The candidate closest to `word` by edits, or NULL when none is close. */
-const char *spec_nearest(const char *word, const char *const *candidates, size_t count);
 /** RC_PARSE: "WHAT, column 5: unknown key 'lrr'; did you mean 'lr'?" */
 enum rc spec_unknown(const char *what, size_t column, const char *kind, const char *word,
                      const char *const *candidates, size_t count, struct fault *why);

@@ -1,9 +1,9 @@
 /* Edit distance with transpositions of neighbours (Damerau 1964), by three rows of the table. */
 #include "base/words.h"
 
-#include "base/check.h"
-
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { LETTERS_MAX = 64 };
 
@@ -43,11 +43,45 @@ size_t word_distance(const char *a, const char *b)
 
 const char *word_nearest(const char *text, const char *const *words, size_t count)
 {
-    size_t best = 0;
+    const char *nearest = NULL;
+    size_t best = strlen(text) / 2 + 1;
 
-    CHECK(count > 0);
-    for (size_t i = 1; i < count; i++) {
-        if (word_distance(text, words[i]) < word_distance(text, words[best])) best = i;
+    if (best < 2) best = 2; /* one letter for another */
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = word_distance(text, words[i]);
+
+        if (distance >= best) continue;
+        best = distance;
+        nearest = words[i];
     }
-    return words[best];
+    return nearest;
+}
+
+const char *word_synonym(const char *text, const struct word_synonym *synonyms)
+{
+    for (; synonyms != NULL && synonyms->word != NULL; synonyms++) {
+        if (strcasecmp(text, synonyms->word) == 0) return synonyms->ours;
+    }
+    return NULL;
+}
+
+const char *word_hint(const char *text, const char *const *words, size_t count,
+                      const struct word_synonym *synonyms, char hint[WORD_HINT_BYTES])
+{
+    const char *ours = word_synonym(text, synonyms), *nearest = word_nearest(text, words, count);
+    size_t used;
+
+    hint[0] = '\0';
+    if (ours != NULL) {
+        snprintf(hint, WORD_HINT_BYTES, "; write %s; known", ours);
+    } else if (nearest != NULL) {
+        snprintf(hint, WORD_HINT_BYTES, "; did you mean %s? known", nearest);
+    } else {
+        snprintf(hint, WORD_HINT_BYTES, "; known");
+    }
+    for (size_t i = 0; i < count; i++) {
+        used = strlen(hint);
+        snprintf(hint + used, WORD_HINT_BYTES - used, "%s %s", i == 0 ? ":" : ",", words[i]);
+    }
+    return hint;
 }

@@ -21,15 +21,48 @@
 
 typedef int (*command_function)(struct options *options);
 
+static int command_help(struct options *options)
+{
+    enum command_id command = COMMAND_NONE;
+    struct fault why = {""};
+    size_t count;
+    const char *const *words = options_arguments(options, &count);
+    enum rc rc = count > 0 ? options_find_command(words[0], &command, &why) : RC_OK;
+
+    if (rc != RC_OK) return command_failed(rc, &why);
+    options_print_help(stdout, command);
+    return EXIT_DONE;
+}
+
+static int command_completion(struct options *options)
+{
+    struct fault why = {""};
+    size_t count;
+    enum rc rc = options_print_completion(stdout, options_arguments(options, &count)[0], &why);
+
+    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+}
+
 static const command_function commands[COMMAND_COUNT] = {
-    [COMMAND_PEER] = command_peer,         [COMMAND_TESTNET] = command_testnet,
-    [COMMAND_DISTILL] = command_distill,   [COMMAND_AVERAGE] = command_average,
-    [COMMAND_EVAL] = command_eval,         [COMMAND_REPORT] = command_report,
-    [COMMAND_INSPECT] = command_inspect,   [COMMAND_KEYGEN] = command_keygen,
-    [COMMAND_TOP] = command_top,           [COMMAND_STATUS] = command_status,
-    [COMMAND_DOCTOR] = command_doctor,     [COMMAND_BENCH] = command_bench,
-    [COMMAND_PREDICT] = command_predict,   [COMMAND_EXPORT] = command_export,
-    [COMMAND_GENERATE] = command_generate, [COMMAND_SIMULATE] = command_simulate,
+    [COMMAND_PEER] = command_peer,
+    [COMMAND_TESTNET] = command_testnet,
+    [COMMAND_DISTILL] = command_distill,
+    [COMMAND_AVERAGE] = command_average,
+    [COMMAND_EVAL] = command_eval,
+    [COMMAND_REPORT] = command_report,
+    [COMMAND_INSPECT] = command_inspect,
+    [COMMAND_KEYGEN] = command_keygen,
+    [COMMAND_TOP] = command_top,
+    [COMMAND_STATUS] = command_status,
+    [COMMAND_DOCTOR] = command_doctor,
+    [COMMAND_BENCH] = command_bench,
+    [COMMAND_PREDICT] = command_predict,
+    [COMMAND_EXPORT] = command_export,
+    [COMMAND_GENERATE] = command_generate,
+    [COMMAND_SIMULATE] = command_simulate,
+    [COMMAND_JOIN] = command_join,
+    [COMMAND_HELP] = command_help,
+    [COMMAND_COMPLETION] = command_completion,
 };
 
 static int print_config(const struct options *options)
@@ -53,7 +86,11 @@ static int run(struct options *options)
         options_print_help(stdout, command);
         return EXIT_DONE;
     }
-    if (options_flag(options, "version")) {
+    if (options_flag(options, "version")) command = COMMAND_VERSION;
+    if (command != COMMAND_NONE && options_flag(options, "print-config")) {
+        return print_config(options);
+    }
+    if (command == COMMAND_VERSION) {
         puts("grapevine " GRAPEVINE_VERSION " (" GRAPEVINE_REVISION ")");
         return EXIT_DONE;
     }
@@ -61,7 +98,6 @@ static int run(struct options *options)
         options_print_man(stdout);
         return EXIT_DONE;
     }
-    if (options_flag(options, "print-config")) return print_config(options);
     CHECK(commands[command] != NULL);
     return commands[command](options);
 }

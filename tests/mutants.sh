@@ -33,6 +33,9 @@ peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge th
 peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
 peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
 averaging/group/data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+peer/session/settings.c @ unit_peer_settings @ who is asked says which file is read @ s/if \(strcmp\(name, "data"\) == 0 \&\& !is_everywhere\(text\)\) continue;//
+peer/session/settings.c @ unit_peer_settings @ a goal of its own is one of several @ s/kind == GOAL \&\& own_goal\)/kind == GOAL \&\& !own_goal)/
+peer/session/settings.c @ unit_peer_settings @ the path of the data is told @ s/return is_everywhere\(text\) . text : NULL;/return text;/
 averaging/push/push.c @ sim_liars @ shares are not clipped @ s/\.clips_chunks = true,/.clips_chunks = false,/
 averaging/strategy/match.c @ contract_strategy @ the start does not warn of a ring @ s/reason != NULL \|\| has_few_neighbours.*/reason != NULL;/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/

@@ -58,7 +58,13 @@ const struct codec_ops *codec_at(size_t index)
 
 enum rc codec_find(const char *name, const struct codec_ops **codec, struct fault *why)
 {
+    static const struct word_synonym synonyms[] = {
+        {"fp32", "f32"},   {"float32", "f32"},   {"fp16", "f16"},  {"float16", "f16"},
+        {"half", "f16"},   {"bfloat16", "bf16"}, {"8bit", "int8"}, {"q8", "int8"},
+        {"uint8", "int8"}, {"fp8", "int8"},      {NULL, NULL},
+    };
     const char *names[ARRAY_COUNT(codecs)];
+    char hint[WORD_HINT_BYTES];
 
     for (size_t i = 0; i < ARRAY_COUNT(codecs); i++) {
         names[i] = codecs[i]->name;
@@ -78,10 +84,8 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
                          "topk:0.05, topk:0.1 and topk:0.25",
                          name);
     }
-    return fault_set(why, RC_PARSE,
-                     "--codec %s: unknown codec; did you mean %s? known: f32, f16, bf16, int8, "
-                     "topk:0.01, topk:0.02, topk:0.05, topk:0.1, topk:0.25",
-                     name, word_nearest(name, names, ARRAY_COUNT(codecs)));
+    return fault_set(why, RC_PARSE, "--codec %s: unknown codec%s, and topk:SHARE", name,
+                     word_hint(name, names, ARRAY_COUNT(codecs), synonyms, hint));
 }
 
 size_t codec_plane_bytes(const struct codec_ops *codec, size_t values)

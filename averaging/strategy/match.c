@@ -219,16 +219,15 @@ static enum rc match_robust(const struct strategy_specs *specs, struct strategy 
     static const char *const names[] = {"auto", "none", "clip"};
     const char *spec = strategy_is_given(specs->robust) ? specs->robust : names[0];
     const char *reason = why_no_clip(strategy);
+    char hint[WORD_HINT_BYTES];
     size_t i = 0;
 
     while (i < ARRAY_COUNT(names) && strcmp(spec, names[i]) != 0) {
         i++;
     }
     if (i == ARRAY_COUNT(names)) {
-        return fault_set(why, RC_PARSE,
-                         "--robust %s: column 1: unknown defence; did you mean %s? known: auto, "
-                         "none, clip",
-                         spec, word_nearest(spec, names, ARRAY_COUNT(names)));
+        return fault_set(why, RC_PARSE, "--robust %s: column 1: unknown defence%s", spec,
+                         word_hint(spec, names, ARRAY_COUNT(names), NULL, hint));
     }
     if (!strategy->is_averaging || i == 1) return RC_OK;
     strategy->clips = reason == NULL;

@@ -125,6 +125,7 @@ static enum rc find_setting(const char *spec, const char *text, const struct met
                             const char *key, const struct setting **found, struct fault *why)
 {
     const char *keys[METHOD_KEYS_MAX];
+    char hint[WORD_HINT_BYTES];
     size_t count = 0;
 
     for (; count < METHOD_KEYS_MAX && method->settings[count].key != NULL; count++) {
@@ -134,9 +135,8 @@ static enum rc find_setting(const char *spec, const char *text, const struct met
             return RC_OK;
         }
     }
-    return fault_set(why, RC_PARSE,
-                     "--averaging %s: column %zu: unknown setting \"%s\"; did you mean %s?", spec,
-                     (size_t)(text - spec) + 1, key, word_nearest(key, keys, count));
+    return fault_set(why, RC_PARSE, "--averaging %s: column %zu: unknown setting \"%s\"%s", spec,
+                     (size_t)(text - spec) + 1, key, word_hint(key, keys, count, NULL, hint));
 }
 
 /* A setting given twice, or two that say the same thing in two ways. `given`: a bit a kind. */
@@ -197,21 +197,23 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
 
 static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
 {
+    static const struct word_synonym synonyms[] = {
+        {"fedavg", "local-sgd"}, {"federated", "local-sgd"}, {"local", "local-sgd"},
+        {"ddp", "allreduce"},    {"sync", "allreduce"},      {"horovod", "allreduce"},
+        {"gossip", "ad-psgd"},   {"decentralized", "dpsgd"}, {"hivemind", "moshpit"},
+        {"sgp", "push-sum"},     {"downpour", "easgd"},      {"choco-sgd", "choco"},
+        {"soup", "one-shot"},    {"mirror", "choco"},        {NULL, NULL},
+    };
     const char *names[METHODS_MAX];
-    char known[512] = "";
-    size_t count = 0, used = 0;
+    char hint[WORD_HINT_BYTES];
+    size_t count = 0;
     const struct method *method;
 
     for (; count < METHODS_MAX && (method = method_at(count)) != NULL; count++) {
-        int n = snprintf(known + used, sizeof known - used, "%s%s", count == 0 ? "" : ", ",
-                         method->name);
-
         names[count] = method->name;
-        if (n > 0 && (size_t)n < sizeof known - used) used += (size_t)n;
     }
-    return fault_set(why, RC_PARSE,
-                     "--averaging %s: column 1: unknown method \"%s\"; did you mean %s? known: %s",
-                     spec, name, word_nearest(name, names, count), known);
+    return fault_set(why, RC_PARSE, "--averaging %s: column 1: unknown method \"%s\"%s", spec, name,
+                     word_hint(name, names, count, synonyms, hint));
 }
 
 static enum rc parse_averaging(const char *spec, struct strategy *strategy,
@@ -256,7 +258,7 @@ static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fa
 {
     static const char *const keys[] = {"every", "time"};
     const char *value = spec;
-    char key[SPEC_MAX];
+    char key[SPEC_MAX], hint[WORD_HINT_BYTES];
     uint64_t ns;
     enum rc rc = split_pair("--pace", spec, spec, key, &value, why);
 
@@ -265,10 +267,10 @@ static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fa
         return parse_steps("--pace", spec, value, &strategy->every_steps, why);
     }
     if (strcmp(key, "time") != 0) {
-        return fault_set(why, RC_PARSE,
-                         "--pace %s: column 1: unknown pace \"%s\"; did you mean "
-                         "%s? known: every=STEPS, time=DURATION",
-                         spec, key, word_nearest(key, keys, ARRAY_COUNT(keys)));
+        return fault_set(
+            why, RC_PARSE,
+            "--pace %s: column 1: unknown pace \"%s\"%s, as in every=STEPS and time=DURATION", spec,
+            key, word_hint(key, keys, ARRAY_COUNT(keys), NULL, hint));
     }
     if (!units_parse_duration(value, &ns) || ns == 0) {
         return fault_set(why, RC_PARSE,
@@ -287,6 +289,7 @@ static enum rc parse_schedule(const char *spec, const char *text, struct strateg
                               struct fault *why)
 {
     const char *names[SCHEDULE_AUTO + 1];
+    char hint[WORD_HINT_BYTES];
 
     for (int i = 0; i <= SCHEDULE_AUTO; i++) {
         names[i] = schedule_name((enum schedule)i);
@@ -294,16 +297,15 @@ static enum rc parse_schedule(const char *spec, const char *text, struct strateg
         strategy->schedule = (enum schedule)i;
         return RC_OK;
     }
-    return fault_set(why, RC_PARSE,
-                     "--exchange %s: column %zu: unknown schedule; did you mean %s? known: auto, "
-                     "direct, ring, halving, tree",
-                     spec, (size_t)(text - spec) + 1,
-                     word_nearest(text, names, ARRAY_COUNT(names)));
+    return fault_set(why, RC_PARSE, "--exchange %s: column %zu: unknown schedule%s", spec,
+                     (size_t)(text - spec) + 1,
+                     word_hint(text, names, ARRAY_COUNT(names), NULL, hint));
 }
 
 static enum rc parse_exchange(const char *spec, struct strategy *strategy, struct fault *why)
 {
     const char *names[ARRAY_COUNT(exchanges)];
+    char hint[WORD_HINT_BYTES];
 
     for (size_t i = 0; i < ARRAY_COUNT(exchanges); i++) {
         size_t count = strlen(exchanges[i]->name);
@@ -316,15 +318,14 @@ static enum rc parse_exchange(const char *spec, struct strategy *strategy, struc
             return parse_schedule(spec, spec + count + 1, strategy, why);
         }
     }
-    return fault_set(why, RC_PARSE,
-                     "--exchange %s: column 1: unknown exchange; did you mean %s? "
-                     "known: pair, group, edges, mirror, push",
-                     spec, word_nearest(spec, names, ARRAY_COUNT(exchanges)));
+    return fault_set(why, RC_PARSE, "--exchange %s: column 1: unknown exchange%s", spec,
+                     word_hint(spec, names, ARRAY_COUNT(exchanges), NULL, hint));
 }
 
 static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fault *why)
 {
     const char *names[RULES_MAX];
+    char hint[WORD_HINT_BYTES];
     const struct rule_ops *rule;
     struct rule_settings settings;
     size_t count = 0;
@@ -336,25 +337,22 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
         strategy->rule = rule;
         return RC_OK;
     }
-    return fault_set(why, RC_PARSE,
-                     "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
-                     "slow-momentum, block, elastic, heavy-ball, push-sum, exact-diffusion",
-                     spec, word_nearest(spec, names, count));
+    return fault_set(why, RC_PARSE, "--rule %s: column 1: unknown rule%s", spec,
+                     word_hint(spec, names, count, NULL, hint));
 }
 
 static enum rc parse_moments(const char *spec, struct strategy *strategy, struct fault *why)
 {
     static const char *const names[] = {"keep", "reset", "average"}; /* as enum moments */
+    char hint[WORD_HINT_BYTES];
 
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         if (strcmp(spec, names[i]) != 0) continue;
         strategy->moments = (enum moments)i;
         return RC_OK;
     }
-    return fault_set(why, RC_PARSE,
-                     "--moments %s: column 1: unknown choice; did you mean %s? known: keep, reset, "
-                     "average",
-                     spec, word_nearest(spec, names, ARRAY_COUNT(names)));
+    return fault_set(why, RC_PARSE, "--moments %s: column 1: unknown choice%s", spec,
+                     word_hint(spec, names, ARRAY_COUNT(names), NULL, hint));
 }
 
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,

@@ -49,6 +49,7 @@ enum rc command_backend(const struct options *options, struct backend **backend,
 {
     struct device_request request = {.choice = {.kind = DEVICE_CPU}, .cpu = {.threads = 1}};
     struct log log = command_log(options);
+    static const char none[] = "no NVIDIA driver"; /* most machines: no news to who did not ask */
     struct fault reason = {""};
     enum rc rc = RC_OK;
 
@@ -65,7 +66,7 @@ enum rc command_backend(const struct options *options, struct backend **backend,
     if (rc == RC_OK) rc = device_open(&request, backend, &reason);
     if (rc != RC_OK) return fault_set(why, rc, "%s", reason.text);
     if (reason.text[0] == '\0') return RC_OK;
-    if (options_is_set(options, "device") || options_has(options, "averaging")) {
+    if (options_is_set(options, "device") || strncmp(reason.text, none, strlen(none)) != 0) {
         log_info(&log, "device: cpu (%s)", reason.text);
     } else {
         log_debug(&log, "device: cpu (%s)", reason.text);

@@ -25,6 +25,7 @@ enum exit_code {
 };
 
 int command_peer(struct options *options);
+int command_join(struct options *options);
 int command_testnet(struct options *options); /* testnet/command_testnet.c */
 int command_distill(struct options *options);
 int command_average(struct options *options);
@@ -46,8 +47,8 @@ int command_simulate(struct options *options); /* testnet/command_simulate.c */
  *  EXIT_FAILED. */
 int command_failed(enum rc rc, const struct fault *why);
 /** The device that --device asks for, with --threads and --precision of it where the command takes
- *  them; without such a flag the processor. Release with backend_destroy(). That `auto` found no
- *  GPU is told once: at level info to who trains or gave the flag, otherwise debug. */
+ *  them; without such a flag the processor. Release with backend_destroy(). Why `auto`
+ *  took no GPU is told at level info, but that there is none only to who gave the flag. */
 MUST_USE enum rc command_backend(const struct options *options, struct backend **backend,
                                  struct fault *why);
 /** The processor, whatever --device says: for what only looks at models. */

@@ -184,14 +184,6 @@ bool option_is_same(size_t row_index, const char *one, const char *other)
 
 /* --- command line ----------------------------------------------------------------------------- */
 
-/** How the nearest known name is offered: as a guess only where it looks like one. */
-static const char *guess_text(const char *name, const char *nearest)
-{
-    size_t tolerated = strlen(name) / 3 > 2 ? strlen(name) / 3 : 2;
-
-    return word_distance(name, nearest) <= tolerated ? "did you mean" : "the nearest is";
-}
-
 static enum rc unknown_flag(enum command_id command, const char *word, size_t length,
                             struct fault *why)
 {
@@ -208,8 +200,9 @@ static enum rc unknown_flag(enum command_id command, const char *word, size_t le
     if (any != SIZE_MAX)
         return fault_set(why, RC_USAGE, "--%s: not a flag of '%s'; see 'grapevine %s --help'", name,
                          of, of);
-    return fault_set(why, RC_USAGE, "unknown flag --%s: %s --%s; see 'grapevine %s%s--help'", name,
-                     guess_text(name, nearest), nearest, of, of[0] != '\0' ? " " : "");
+    return fault_set(why, RC_USAGE, "unknown flag --%s%s%s; see 'grapevine %s%s--help'", name,
+                     nearest != NULL ? ": did you mean --" : "", nearest != NULL ? nearest : "", of,
+                     of[0] != '\0' ? " " : "");
 }
 
 /** One "--name=value", "--name value" or "--name"; `*used` words were consumed. */
@@ -335,7 +328,7 @@ static enum rc read_environment(struct options *options, const char *const *envi
 {
     for (; *environment != NULL; environment++) {
         char name[SHOWN_MAX], label[LABEL_BYTES], nearest[LABEL_BYTES];
-        const char *text;
+        const char *text, *guess;
         size_t row;
         enum rc rc;
 
@@ -343,9 +336,10 @@ static enum rc read_environment(struct options *options, const char *const *envi
         environment_label(name, label, sizeof(label));
         row = option_find_any(name, strlen(name));
         if (row == SIZE_MAX) {
-            environment_label(option_nearest(COMMAND_NONE, name), nearest, sizeof(nearest));
-            return fault_set(why, RC_USAGE, "environment: unknown variable %s: %s %s; unset it",
-                             label, guess_text(label, nearest), nearest);
+            guess = option_nearest(COMMAND_NONE, name);
+            environment_label(guess != NULL ? guess : "", nearest, sizeof(nearest));
+            return fault_set(why, RC_USAGE, "environment: unknown variable %s%s%s; unset it", label,
+                             guess != NULL ? ": did you mean " : "", guess != NULL ? nearest : "");
         }
         row = option_find(options->command, name, strlen(name));
         if (row == SIZE_MAX || text[0] == '\0') continue; /* another command's, or not given */
@@ -391,31 +385,11 @@ static enum rc set_defaults(struct options *options, struct fault *why)
 static enum rc find_command(int count, const char *const *words, enum command_id *command,
                             struct fault *why)
 {
-    const char *nearest = NULL;
-    size_t best = SIZE_MAX;
-
     *command = COMMAND_NONE;
     if (count == 0)
         return fault_set(why, RC_USAGE,
-                         "no command: say what to do; 'grapevine --help' lists the "
-                         "commands");
-    if (words[0][0] == '-') return RC_OK;
-    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++) {
-        size_t distance = word_distance(words[0], command_rows[i].name);
-
-        if (distance == 0 && strcmp(words[0], command_rows[i].name) == 0) {
-            *command = (enum command_id)i;
-            return RC_OK;
-        }
-        if (distance < best) {
-            best = distance;
-            nearest = command_rows[i].name;
-        }
-    }
-    return fault_set(why, RC_USAGE,
-                     "unknown command %.*s: %s %s; 'grapevine --help' lists the "
-                     "commands",
-                     SHOWN_MAX, words[0], guess_text(words[0], nearest), nearest);
+                         "no command: say what to do; 'grapevine help' lists the commands");
+    return words[0][0] == '-' ? RC_OK : options_find_command(words[0], command, why);
 }
 
 static bool wants_words_only(const struct options *options)
@@ -434,7 +408,7 @@ static enum rc read_all(struct options *options, int count, const char *const *w
     if (rc != RC_OK || wants_words_only(options)) return rc;
     if (options->command == COMMAND_NONE)
         return fault_set(why, RC_USAGE,
-                         "no command: it comes first; 'grapevine --help' lists the "
+                         "no command: it comes first; 'grapevine help' lists the "
                          "commands");
     rc = read_environment(options, environment, why);
     if (rc != RC_OK) return rc;
@@ -548,6 +522,12 @@ bool options_flag(const struct options *options, const char *name)
 bool options_is_set(const struct options *options, const char *name)
 {
     return value_of(options, name)->source != FROM_DEFAULT;
+}
+
+void options_become_peer(struct options *options)
+{
+    CHECK(options->command == COMMAND_JOIN);
+    options->command = COMMAND_PEER;
 }
 
 enum rc options_suppose(struct options *options, const char *name, const char *text,

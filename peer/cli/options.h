@@ -18,6 +18,7 @@
 enum command_id {
     COMMAND_NONE, /* no command: --help, --version, --man */
     COMMAND_PEER,
+    COMMAND_JOIN,
     COMMAND_TESTNET,
     COMMAND_DISTILL,
     COMMAND_AVERAGE,
@@ -33,6 +34,9 @@ enum command_id {
     COMMAND_DOCTOR,
     COMMAND_BENCH,
     COMMAND_SIMULATE,
+    COMMAND_HELP,
+    COMMAND_VERSION,
+    COMMAND_COMPLETION,
     COMMAND_COUNT
 };
 
@@ -88,13 +92,23 @@ char *options_config_text(const struct options *options);
  */
 MUST_USE enum rc options_adopt(struct options *options, const char *name, const char *text,
                                size_t bytes, struct fault *why);
+/** `join` is a peer once it knows whom to join and by which settings: its flags are those of
+ * `peer`.
+ */
+void options_become_peer(struct options *options);
 /** Set what was not given, as if the configuration said it. RC_USAGE where it is no value. */
 MUST_USE enum rc options_suppose(struct options *options, const char *name, const char *text,
                                  struct fault *why);
 
+/** The command of that name. RC_USAGE: there is none, and what to write instead. */
+MUST_USE enum rc options_find_command(const char *word, enum command_id *command,
+                                      struct fault *why);
 /** --help: of `command`, or of the whole program for COMMAND_NONE. */
 void options_print_help(FILE *out, enum command_id command);
 /** A roff man page of everything. */
 void options_print_man(FILE *out);
+/** A script for the shell `name` that completes commands, flags and choices. RC_USAGE: no such
+ *  shell. */
+MUST_USE enum rc options_print_completion(FILE *out, const char *name, struct fault *why);
 
 #endif

@@ -20,9 +20,9 @@ struct config_reader {
     const char *text;
     size_t bytes, at;
     int line;
-    bool is_indented;    /* the line in hand begins with a blank */
-    int section_of[160]; /* of each row: number of the section that set it, 0: none */
-    int section;         /* number of the section in hand, from 1 */
+    bool is_indented;            /* the line in hand begins with a blank */
+    int section_of[OPTIONS_MAX]; /* of each row: number of the section that set it, 0: none */
+    int section;                 /* number of the section in hand, from 1 */
     char section_name[32];
     char pending_name[64]; /* the value in hand; "" : none */
     char pending[OPTION_VALUE_MAX + 2];
@@ -73,15 +73,17 @@ static enum rc unknown_key(const struct config_reader *reader, const char *key)
 {
     const char *command = command_rows[reader->options->command].name;
     size_t any = option_find_any(key, strlen(key));
+    const char *nearest;
 
     if (any != SIZE_MAX)
         return fault_set(reader->why, RC_USAGE,
                          "%s:%d: %s: not a setting of '%s'; put it under the "
                          "[COMMAND] it is for",
                          reader->name, reader->pending_line, key, command);
-    return fault_set(reader->why, RC_USAGE, "%s:%d: unknown setting %s; the nearest is %s",
-                     reader->name, reader->pending_line, key,
-                     option_nearest(reader->options->command, key));
+    nearest = option_nearest(reader->options->command, key);
+    return fault_set(reader->why, RC_USAGE, "%s:%d: unknown setting %s%s%s", reader->name,
+                     reader->pending_line, key, nearest != NULL ? "; did you mean " : "",
+                     nearest != NULL ? nearest : "");
 }
 
 /** The section in hand: 1 for this command or for all, 0 for another command, -1 if unknown. */

@@ -10,6 +10,16 @@
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 26, KEPT_BYTES = 1200 };
 
+/* From nothing to a model of two machines, in the order in which they are typed. */
+static const char *const story[] = {
+    "grapevine testnet --peers 4 --data digits --time 30s",
+    "grapevine keygen --swarm-key --out swarm.key",
+    "grapevine peer --swarm-key swarm.key --data csv:a.csv,label=kind --shard all --out a",
+    "grapevine join 192.0.2.7:7077 --swarm-key swarm.key --data csv:b.csv,label=kind --out b",
+    "grapevine status 192.0.2.7:7077 --swarm-key swarm.key",
+    "grapevine predict a/model.safetensors --input new.csv",
+};
+
 /* --- --help ----------------------------------------------------------------------------------- */
 
 /** Print words of `text`, wrapped, beginning at `column`. Returns the column it ends at. */
@@ -105,13 +115,26 @@ static void print_overview(FILE *out)
             "grapevine trains one neural network across many machines, with no coordinator.\n\n"
             "Usage: grapevine COMMAND [--flag VALUE ...]\n\nCommands\n");
     for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++)
-        fprintf(out, "  %-10s %s\n", command_rows[i].name, command_rows[i].summary);
+        fprintf(out, "  %-11s %s\n", command_rows[i].name, command_rows[i].summary);
     print_group(out, COMMAND_NONE, GROUP_SETTINGS);
-    fprintf(out,
-            "\nEach flag can also stand in the environment (GRAPEVINE_LISTEN for --listen) or "
-            "in a\nfile (--config). 'grapevine COMMAND --help' lists the flags of a command.\n"
-            "\nExample\n  %s\n",
-            command_rows[COMMAND_TESTNET].example);
+    fprintf(out, "\nEach flag can also stand in the environment (GRAPEVINE_LISTEN for --listen) or "
+                 "in a\nfile (--config). 'grapevine help COMMAND' lists the flags of a command.\n"
+                 "\nExamples\n");
+    for (size_t i = 0; i < ARRAY_COUNT(story); i++)
+        fprintf(out, "  %s\n", story[i]);
+}
+
+/* One a line. */
+static void print_examples(FILE *out, const char *text)
+{
+    fprintf(out, "\nExample%s\n", strchr(text, '\n') != NULL ? "s" : "");
+    for (;; text++) {
+        size_t length = strcspn(text, "\n");
+
+        fprintf(out, "  %.*s\n", (int)length, text);
+        text += length;
+        if (*text == '\0') break;
+    }
 }
 
 void options_print_help(FILE *out, enum command_id command)
@@ -139,7 +162,7 @@ void options_print_help(FILE *out, enum command_id command)
         print_wrapped(out, kept, 0, 0);
         fputc('\n', out);
     }
-    fprintf(out, "\nExample\n  %s\n", row->example);
+    print_examples(out, row->example);
 }
 
 /* --- --man ------------------------------------------------------------------------------------ */
@@ -209,9 +232,33 @@ static void print_man_command(FILE *out, const struct command_row *command, int 
         print_roff(out, kept);
         fputc('\n', out);
     }
-    fputs(".PP\nExample:\n.PP\n.RS\n", out);
+    fputs(".PP\nExample:\n.PP\n.RS\n.nf\n", out);
     print_roff(out, command->example);
-    fputs("\n.RE\n", out);
+    fputs("\n.fi\n.RE\n", out);
+}
+
+/* What a peer's --out holds. */
+static void print_man_files(FILE *out)
+{
+    static const struct {
+        const char *name, *what;
+    } files[] = {
+        {"model.safetensors", "the model as it was last saved, with all that is needed to use it"},
+        {"state.safetensors", "the rest of the checkpoint: optimizer, averaging, random streams"},
+        {"config.ini", "all flags; a later start with the same --out has them again. Of keys it "
+                       "holds the files' names"},
+        {"identity.key", "who this peer is; nobody else may read it"},
+        {"swarm.json", "whom this peer knows, for rejoining"},
+        {"metrics.jsonl", "an object a report"},
+        {"log.txt", "what it said"},
+    };
+
+    fputs(".SH FILES\nIn the folder that --out names:\n", out);
+    for (size_t i = 0; i < ARRAY_COUNT(files); i++) {
+        fprintf(out, ".TP\n.I %s\n", files[i].name);
+        print_roff(out, files[i].what);
+        fputc('\n', out);
+    }
 }
 
 void options_print_man(FILE *out)
@@ -229,12 +276,26 @@ void options_print_man(FILE *out)
     for (size_t i = 0; i < option_rows_count; i++) {
         if (option_rows[i].group == GROUP_SETTINGS) print_man_option(out, &option_rows[i]);
     }
+    fputs(".SH ENVIRONMENT\nGRAPEVINE_NAME_OF_FLAG sets a flag; a flag on the command line is "
+          "stronger, a configuration file weaker. GRAPEVINE_CPU limits the instruction set: "
+          "baseline, "
+          "avx2, avx512 or amx. NO_COLOR keeps colours off.\n",
+          out);
+    print_man_files(out);
     fputs(
-        ".SH ENVIRONMENT\nGRAPEVINE_NAME_OF_FLAG sets a flag; a flag on the command line is "
-        "stronger, a configuration file weaker. NO_COLOR keeps colours off.\n"
         ".SH EXIT STATUS\n"
-        "0 done; 1 it failed while running; 2 wrong usage or configuration; 3 something that must "
-        "always hold in a testnet was broken; 4 status --check: the peer runs, and something is "
-        "wrong with it; 130, 143 stopped by SIGINT, SIGTERM.\n",
+        "0 done; 1 it failed while running, or a peer never averaged although others were linked; "
+        "2 wrong usage or configuration; 3 something that must always hold in a testnet was "
+        "broken; "
+        "4 status --check: the peer runs, and something is wrong with it; 130, 143 stopped by "
+        "SIGINT, SIGTERM.\n.SH EXAMPLES\n.nf\n",
         out);
+    for (size_t i = 0; i < ARRAY_COUNT(story); i++) {
+        print_roff(out, story[i]);
+        fputc('\n', out);
+    }
+    fputs(".fi\n.SH SEE ALSO\nREADME.md and the pages in docs/, installed with the program: "
+          "training.md (models, data), methods.md (averaging), network.md, admission.md, "
+          "security.md, testnet.md, simulate.md.\n",
+          out);
 }

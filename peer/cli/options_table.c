@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define ON(command) (1u << COMMAND_##command)
-#define RUNS        (ON(PEER) | ON(TESTNET))
+#define PEERS       (ON(PEER) | ON(JOIN))
+#define RUNS        (PEERS | ON(TESTNET))
 #define LEARNS      (RUNS | ON(DISTILL))
 #define JUDGES      (ON(AVERAGE) | ON(EVAL))
 #define ASKS        (ON(PREDICT) | ON(GENERATE))
@@ -21,14 +22,26 @@ const struct command_row command_rows[COMMAND_COUNT] = {
     [COMMAND_NONE] = {.name = ""},
     [COMMAND_PEER] =
         {"peer", "", 0, 0, "run one peer until it reaches its goal or is stopped",
-         "grapevine peer --data fashion-mnist --model cnn --bootstrap 192.0.2.7:7077 --out a",
+         "grapevine peer --data fashion-mnist --model cnn --out a\n"
+         "grapevine peer --data fashion-mnist --model cnn --bootstrap 192.0.2.7:7077 --out b\n"
+         "grapevine peer --data text:book.txt --init gpt2/model.safetensors --steps 500 --out c\n"
+         "grapevine peer --out a",
          "Without --bootstrap the peer starts a swarm of its own, which others join through its "
          "address. A peer that is stopped and started again with the same --out, and no other "
          "flag, "
          "goes on where it was."},
+    [COMMAND_JOIN] =
+        {"join", "HOST:PORT", 1, 1, "run a peer of a swarm that is there, by that swarm's settings",
+         "grapevine join 192.0.2.7:7077 --swarm-key swarm.key --data csv:ward.csv,label=outcome "
+         "--out b\n"
+         "grapevine join 127.0.0.1:7077 --out c",
+         "The peer at HOST:PORT says what the swarm trains and how: model, averaging, codec, "
+         "optimizer, schedule, batch, shard, seed and goal. A flag that is given here is stronger. "
+         "All of it is kept in --out, so a later 'grapevine peer --out b' goes on where it was."},
     [COMMAND_TESTNET] =
         {"testnet", "", 0, 0, "start many real peers on this machine and show them live",
-         "grapevine testnet --peers 4 --data fashion-mnist --model cnn --epochs 2",
+         "grapevine testnet --peers 4 --data fashion-mnist --model cnn --epochs 2\n"
+         "grapevine testnet --peers 4 --chaos kill:mtbf=15s,restart=5s --time 1m --fresh",
          "Every flag of 'grapevine peer' listed here is handed on to the peers. The exit code is 3 "
          "if something that must always hold was broken."},
     [COMMAND_DISTILL] =
@@ -71,7 +84,8 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "names."},
     [COMMAND_KEYGEN] = {"keygen", "", 0, 0,
                         "make an identity, a key that closes a swarm, or a certificate",
-                        "grapevine keygen --swarm-key --out swarm.key",
+                        "grapevine keygen --swarm-key --out swarm.key\n"
+                        "grapevine keygen --out identity.key",
                         "The file is made with mode 0600; an existing one is never overwritten. "
                         "docs/admission.md says how to run a swarm with certificates."},
     [COMMAND_STATUS] = {"status", "HOST:PORT", 1, 1, "ask a running peer how it is doing",
@@ -94,38 +108,47 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "The peers are complete (rounds, links, membership, cryptography), the network, the clock "
          "and the model are simulated: a quadratic with a known optimum. Equal flags and seed give "
          "equal results. The exit code is 3 if something that must always hold was broken."},
+    [COMMAND_HELP] = {"help", "[COMMAND]", 0, 1, "what a command does, and its flags",
+                      "grapevine help peer", NULL},
+    [COMMAND_VERSION] = {"version", "", 0, 0, "print version and revision", "grapevine version",
+                         NULL},
+    [COMMAND_COMPLETION] =
+        {"completion", "bash|zsh|fish", 1, 1, "print a script that completes commands and flags",
+         "grapevine completion bash >~/.local/share/bash-completion/completions/grapevine",
+         "For zsh: grapevine completion zsh >_grapevine in a folder of $fpath; for fish: grapevine "
+         "completion fish >~/.config/fish/completions/grapevine.fish."},
 };
 
 const struct option_row option_rows[] = {
     /* swarm */
     {"bootstrap", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT[,HOST:PORT...]", NULL,
      0, 0, "peers to join through, tried until one answers; @FILE reads them from a file", CHANGES},
-    {"listen", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
+    {"listen", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
      "address to be reached at; port 0 picks one (default 127.0.0.1:7077, with --swarm-key "
-     "0.0.0.0:7077)",
+     "0.0.0.0:7077; who joins others takes a free port where 7077 is taken)",
      CHANGES},
-    {"public", OPTION_SWITCH, GROUP_SWARM, ON(PEER), NULL, NULL, 0, 0,
+    {"public", OPTION_SWITCH, GROUP_SWARM, PEERS, NULL, NULL, 0, 0,
      "listen beyond this machine although anybody may join (no --swarm-key)", CHANGES},
     {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ASKS_PEERS | ON(DOCTOR), "NAME", "default", 0,
      0, "peers of another name do not talk to this one", OF_RUN},
-    {"advertise", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT", NULL, 0, 0,
+    {"advertise", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "HOST:PORT", NULL, 0, 0,
      "address to tell others, where it differs from --listen", CHANGES},
-    {"identity", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+    {"identity", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
      "key file of this peer, made on first use (default identity.key in --out)", CHANGES},
     {"swarm-key", OPTION_TEXT, GROUP_SWARM, RUNS | ASKS_PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
      "only holders of this key may join", CHANGES},
-    {"allow", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+    {"allow", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
      "only peers whose public keys stand in it, one a line, are linked with; read again on SIGHUP",
      CHANGES},
-    {"authority", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "KEY", NULL, 0, 0,
+    {"authority", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "KEY", NULL, 0, 0,
      "public key of the swarm's owner, who signs certificates and deny lists", CHANGES},
-    {"certificate", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+    {"certificate", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
      "this peer's, from the owner; with --authority every other member must show one too", CHANGES},
-    {"deny", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+    {"deny", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
      "keys that --authority has shut out, in a signed list; read again on SIGHUP", CHANGES},
-    {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ASKS_PEERS, "T", "30s", 0.001, 86400,
+    {"join-timeout", OPTION_DURATION, GROUP_SWARM, PEERS | ASKS_PEERS, "T", "30s", 0.001, 86400,
      "give up if nobody has answered by then", CHANGES},
-    {"http", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "ADDR:PORT", NULL, 0, 0,
+    {"http", OPTION_TEXT, GROUP_OUTPUT, PEERS, "ADDR:PORT", NULL, 0, 0,
      "status page, /status.json and /metrics for anyone who can reach this address; a port alone: "
      "for this machine only (default: none)",
      CHANGES},
@@ -240,7 +263,7 @@ const struct option_row option_rows[] = {
      "make batches ahead of time on a thread of their own; auto: where it pays", CHANGES},
     {"shard", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "iid", 0, 0,
      "this peer's shard of the data: iid, dirichlet:ALPHA or all", OF_RUN},
-    {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,
+    {"shard-of", OPTION_TEXT, GROUP_TRAINING, PEERS, "I/N", NULL, 0, 0,
      "shard I of N, from 0 (default: by who is there)", OF_RUN},
     {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", "1", 1, 1024,
      "CPU threads for arithmetic", CHANGES},
@@ -380,7 +403,7 @@ const struct option_row option_rows[] = {
      "the form to write", OF_RUN},
 
     /* output */
-    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "DIR", NULL, 0, 0,
+    {"out", OPTION_TEXT, GROUP_OUTPUT, PEERS, "DIR", NULL, 0, 0,
      "keep model, metrics and log here; a folder that has them is resumed (default: keep nothing)",
      OF_START},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DOCTOR), "DIR", NULL, 0, 0,
@@ -423,7 +446,7 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"checkpoint-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "30s", 0.01, 31536000,
      "how often the model is saved to --out", CHANGES},
-    {"audit", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "FILE", NULL, 0, 0,
+    {"audit", OPTION_TEXT, GROUP_OUTPUT, PEERS, "FILE", NULL, 0, 0,
      "for tests: append what each round did to the model, by its hashes", WORD_ONLY},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "5s", 0.01, 86400,
      "how often progress is measured and told", CHANGES},
@@ -432,7 +455,7 @@ const struct option_row option_rows[] = {
      CHANGES},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, ON(SIMULATE), "T", "1s", 0.001, 86400,
      "how often, in virtual time, progress is measured and told", OF_RUN},
-    {"profile", OPTION_SWITCH, GROUP_OUTPUT, ON(PEER) | ON(BENCH), NULL, NULL, 0, 0,
+    {"profile", OPTION_SWITCH, GROUP_OUTPUT, PEERS | ON(BENCH), NULL, NULL, 0, 0,
      "at the end, tell where the time of training went, layer by layer (bench: train)", OF_START},
     {"json", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0,
      "results as JSON on standard output", OF_START},
@@ -495,20 +518,97 @@ size_t option_find_any(const char *name, size_t name_length)
 
 const char *option_nearest(enum command_id command, const char *name)
 {
-    const char *nearest = NULL;
-    size_t best = SIZE_MAX;
+    static const struct word_synonym synonyms[] = {
+        {"learning-rate", "lr"},
+        {"batch-size", "batch"},
+        {"dataset", "data"},
+        {"method", "averaging"},
+        {"strategy", "averaging"},
+        {"compression", "codec"},
+        {"port", "listen"},
+        {"join", "bootstrap"},
+        {"connect", "bootstrap"},
+        {"initial-peers", "bootstrap"},
+        {"key", "swarm-key"},
+        {"name", "swarm-name"},
+        {"output", "out"},
+        {"dir", "out"},
+        {"gpu", "device"},
+        {"workers", "threads"},
+        {"num-workers", "threads"},
+        {"nproc", "peers"},
+        {"max-steps", "steps"},
+        {"duration", "time"},
+        {"checkpoint", "init"},
+        {"pretrained", "init"},
+        {NULL, NULL},
+    };
+    const char *names[OPTIONS_MAX], *ours = word_synonym(name, synonyms);
+    size_t count = 0;
 
+    CHECK(option_rows_count <= OPTIONS_MAX);
     for (size_t i = 0; i < option_rows_count; i++) {
         const struct option_row *row = &option_rows[i];
-        size_t distance;
 
         if (command != COMMAND_NONE && (row->commands >> command & 1u) == 0) continue;
-        distance = word_distance(name, row->name);
-        if (distance < best) {
-            best = distance;
-            nearest = row->name;
-        }
+        if (ours != NULL && strcmp(row->name, ours) == 0) return ours;
+        names[count++] = row->name;
     }
-    CHECK(nearest != NULL);
-    return nearest;
+    return word_nearest(name, names, count);
+}
+
+static enum rc unknown_command(const char *word, struct fault *why)
+{
+    static const struct word_synonym synonyms[] = {
+        {"train", "peer"},
+        {"run", "peer"},
+        {"start", "peer"},
+        {"worker", "peer"},
+        {"serve", "peer"},
+        {"connect", "join"},
+        {"launch", "testnet"},
+        {"swarm", "testnet"},
+        {"quickstart", "testnet"},
+        {"test", "eval"},
+        {"evaluate", "eval"},
+        {"infer", "predict"},
+        {"merge", "average"},
+        {"convert", "export"},
+        {"show", "inspect"},
+        {"info", "inspect"},
+        {"sample", "generate"},
+        {"chat", "generate"},
+        {"watch", "top"},
+        {"monitor", "top"},
+        {"key", "keygen"},
+        {"benchmark", "bench"},
+        {"sim", "simulate"},
+        {"check", "doctor"},
+        {"man", "--man"},
+        {"ddp", "peer --averaging allreduce"},
+        {"fedavg", "peer --averaging local-sgd"},
+        {"mnist", "peer --data idx:DIR"},
+        {NULL, NULL},
+    };
+    const char *names[COMMAND_COUNT], *ours = word_synonym(word, synonyms), *nearest;
+
+    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++)
+        names[i - 1] = command_rows[i].name;
+    nearest = word_nearest(word, names, COMMAND_COUNT - 1);
+    if (ours != NULL || nearest != NULL)
+        return fault_set(
+            why, RC_USAGE, "unknown command %.80s: %s %s; 'grapevine help' lists the commands",
+            word, ours != NULL ? "write grapevine" : "did you mean", ours != NULL ? ours : nearest);
+    return fault_set(why, RC_USAGE, "unknown command %.80s; 'grapevine help' lists the commands",
+                     word);
+}
+
+enum rc options_find_command(const char *word, enum command_id *command, struct fault *why)
+{
+    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++) {
+        if (strcmp(word, command_rows[i].name) != 0) continue;
+        *command = (enum command_id)i;
+        return RC_OK;
+    }
+    return unknown_command(word, why);
 }

@@ -7,6 +7,8 @@
 
 #include "peer/cli/options.h"
 
+enum { OPTIONS_MAX = 160 };
+
 enum option_type {
     OPTION_TEXT,
     OPTION_COUNT,
@@ -92,7 +94,8 @@ struct options {
 size_t option_find(enum command_id command, const char *name, size_t name_length);
 /** The row of `name` for any command, SIZE_MAX if there is none. */
 size_t option_find_any(const char *name, size_t name_length);
-/** The known name that looks most like `name` among those of `command` (COMMAND_NONE: of all). */
+/** The flag that others call `name`, or that looks most like it, among those of `command`
+ *  (COMMAND_NONE: of all). NULL: none looks like it. */
 const char *option_nearest(enum command_id command, const char *name);
 
 /** Check `text` for `row` and set it, unless a stronger source has. `label` names it in messages:

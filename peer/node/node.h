@@ -56,7 +56,9 @@ struct node_options {
     size_t bootstrap_count;
     const char *const *book; /* addresses remembered from an earlier run */
     size_t book_count;
-    char spec[HELLO_SPEC_MAX]; /* of the model, for messages */
+    char spec[HELLO_SPEC_MAX];   /* of the model, for messages */
+    const struct json *settings; /* told to who asks: peer/session/settings.h; NULL: nothing */
+    const char *listen_else;     /* where `listen` cannot be had; NULL: that is an error */
     uint64_t seed;
     struct node_goal goal;
     enum rate_scaling rate_scaling;

@@ -318,6 +318,8 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_real(json, "uptime_s", report.t_s);
     json_set_text(json, "model", node->options.spec);
     json_set_text(json, "averaging", node->options.strategy->text);
+    if (node->options.settings != NULL)
+        json_set(json, "settings", json_duplicate(node->options.settings));
     json_set_count(json, "step", report.step);
     json_set_count(json, "own_steps", report.own_steps);
     json_set_real(json, "goal_steps", or_nan(report.goal_steps > 0, (double)report.goal_steps));

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "peer/session/initial_model.h"
 #include "peer/session/session.h"
+#include "peer/session/settings.h"
 #include "replica/learners/replica.h"
 #include "replica/model/layers.h"
 
@@ -97,6 +98,15 @@ static uint32_t batch_of(const struct options *options)
 {
     return options_is_set(options, "batch") ? (uint32_t)options_count(options, "batch")
                                             : layers_training(options_text(options, "model")).batch;
+}
+
+static const char *optimizer_of(const struct session *session)
+{
+    const char *optimizer = options_text(session->options, "optimizer");
+
+    if (optimizer == NULL) optimizer = session->strategy.optimizer;
+    if (optimizer != NULL) return optimizer;
+    return layers_training(options_text(session->options, "model")).optimizer;
 }
 
 static void read_goal(const struct options *options, struct node_goal *goal)
@@ -192,18 +202,26 @@ static enum rc resume(struct session *session, struct fault *why)
     return rc == RC_FORMAT ? tell_damaged(session, why) : rc;
 }
 
-static enum rc choose_listen(const struct session *session, const char **listen, struct fault *why)
+/* Who joins others on a machine with a peer on the usual port takes a free one. */
+static enum rc choose_listen(const struct session *session, struct node_options *node,
+                             struct fault *why)
 {
-    *listen = options_text(session->options, "listen");
-    if (*listen == NULL) *listen = session->swarm.is_public ? "127.0.0.1:7077" : "0.0.0.0:7077";
-    if (command_is_loopback(*listen) || !session->swarm.is_public) return RC_OK;
+    const bool is_public = session->swarm.is_public;
+
+    node->listen = options_text(session->options, "listen");
+    if (node->listen == NULL) {
+        node->listen = is_public ? "127.0.0.1:7077" : "0.0.0.0:7077";
+        if (node->bootstrap_count > 0) node->listen_else = is_public ? "127.0.0.1:0" : "0.0.0.0:0";
+    }
+    if (command_is_loopback(node->listen) || !is_public) return RC_OK;
     if (!options_flag(session->options, "public")) {
         return fault_set(why, RC_USAGE,
                          "--listen %s: anybody who can reach it could join; pass --swarm-key FILE "
                          "(see 'grapevine keygen'), or --public if that is what you want",
-                         *listen);
+                         node->listen);
     }
-    log_warn(&session->log, "public swarm: anybody who can reach %s may join and read", *listen);
+    log_warn(&session->log, "public swarm: anybody who can reach %s may join and read",
+             node->listen);
     return RC_OK;
 }
 
@@ -216,6 +234,15 @@ static uint64_t relay_bytes_per_s(const struct options *options)
     return limit > 0 && relay > limit / 10 ? limit / 10 : relay;
 }
 
+static void tell_settings(struct session *session)
+{
+    const struct settings_chosen chosen = {.strategy = &session->strategy,
+                                           .optimizer = optimizer_of(session),
+                                           .batch = batch_of(session->options)};
+
+    session->settings = settings_tell(session->options, &chosen);
+}
+
 static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -225,6 +252,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .identity = &session->identity,
         .swarm = &session->swarm,
         .strategy = &session->strategy,
+        .settings = session->settings,
         .log = &session->log,
         .incarnation = session->book.incarnation == 0 ? 1 : session->book.incarnation,
         .bytes_per_s = options_bits_per_s(options, "rate-limit") / 8,
@@ -257,7 +285,7 @@ static enum rc create_node(struct session *session, struct fault *why)
                                  .on_report = session_on_report,
                                  .on_ended = session_on_ended};
     const char *scaling = options_text(options, "lr-scaling");
-    enum rc rc = choose_listen(session, &node.listen, why);
+    enum rc rc = choose_listen(session, &node, why);
 
     node.rate_scaling = strcmp(scaling, "linear") == 0 ? RATE_LINEAR
                         : strcmp(scaling, "sqrt") == 0 ? RATE_SQRT
@@ -316,6 +344,7 @@ static void close_session(struct session *session)
 {
     http_destroy(session->http);
     node_destroy(session->node);
+    json_destroy(session->settings);
     if (session->env != NULL) uv_env_destroy(session->env);
     audit_close(session->audit);
     session->env = NULL; /* what is logged from here on goes to the terminal alone */
@@ -351,15 +380,11 @@ static enum rc check_targets(const struct options *options, struct fault *why)
 static void tell_chosen(const struct session *session, char *text, size_t cap)
 {
     const struct options *options = session->options;
-    const char *optimizer = options_text(options, "optimizer");
-    struct layers_training usual = layers_training(options_text(options, "model"));
     struct node_goal goal;
 
     read_goal(options, &goal);
-    if (optimizer == NULL) optimizer = session->strategy.optimizer;
-    if (optimizer == NULL) optimizer = usual.optimizer;
     snprintf(text, cap, "; averaging %s\n; optimizer %s, batch %u", session->strategy.text,
-             optimizer, batch_of(options));
+             optimizer_of(session), batch_of(options));
     if (goal.steps > 0 && !options_is_set(options, "steps")) {
         snprintf(text + strlen(text), cap - strlen(text), ", steps %llu",
                  (unsigned long long)goal.steps);
@@ -393,6 +418,7 @@ static enum rc open_session(struct session *session, struct options *options, st
                         session->learner->ops->schema(session->learner)->values[SECTION_MIXED],
                         &session->audit, why);
     }
+    if (rc == RC_OK) tell_settings(session);
     if (rc == RC_OK) rc = create_node(session, why);
     if (rc == RC_OK) rc = open_http(session, why);
     if (rc == RC_OK) {

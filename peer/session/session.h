@@ -30,6 +30,7 @@ struct session {
     struct credentials credentials;
     struct strategy strategy;
     struct bootstrap bootstrap;
+    struct json *settings; /* told to who asks */
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
     struct peer_folder folder;

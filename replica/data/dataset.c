@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/words.h"
 #include "replica/data/source.h"
 
 #include <stdio.h>
@@ -60,7 +61,21 @@ static void complete_info(struct dataset_info *info)
 static enum rc open_kind(struct dataset *dataset, const struct data_spec *spec,
                          const struct dataset_options *options, struct fault *why)
 {
+    static const struct word_synonym synonyms[] = {
+        {"mnist", "idx:DIR, a folder with MNIST's four files"},
+        {"emnist", "idx:DIR, a folder with four files named as MNIST's"},
+        {"fashion", "fashion-mnist"},
+        {"fashion_mnist", "fashion-mnist"},
+        {"fashionmnist", "fashion-mnist"},
+        {"fmnist", "fashion-mnist"},
+        {"cifar", "cifar10:DIR"},
+        {"cifar-10", "cifar10:DIR"},
+        {"numpy", "npy:X.npy,Y.npy"},
+        {"txt", "text:FILE"},
+        {NULL, NULL},
+    };
     char known[256] = "";
+    const char *ours;
 
     for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
         if (strcmp(spec->kind, kinds[i].kind) == 0) {
@@ -71,7 +86,10 @@ static enum rc open_kind(struct dataset *dataset, const struct data_spec *spec,
         const char *between = i == 0 ? "" : i + 1 < ARRAY_COUNT(kinds) ? ", " : " and ";
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", between, kinds[i].form);
     }
-    return data_spec_fault(spec, 1, why, "unknown data set; there are %s", known);
+    ours = word_synonym(spec->kind, synonyms);
+    return data_spec_fault(spec, 1, why, "unknown data set; %s%s%sthere are %s",
+                           ours != NULL ? "write " : "", ours != NULL ? ours : "",
+                           ours != NULL ? "; " : "", known);
 }
 
 enum rc dataset_open(const char *spec, const struct dataset_options *options,

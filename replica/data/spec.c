@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/spec.h"
 #include "base/units.h"
+#include "base/words.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -101,7 +102,7 @@ static enum rc check_item(const struct data_spec *spec, size_t index, const char
         is_known = is_known || strcmp(item->key, keys[k]) == 0;
     }
     if (!is_known) {
-        nearest = spec_nearest(item->key, keys, keys_count);
+        nearest = word_nearest(item->key, keys, keys_count);
         if (nearest != NULL) {
             return data_spec_fault(spec, item->column, why, "unknown key '%.40s'; did you mean %s?",
                                    item->key, nearest);

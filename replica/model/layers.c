@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/spec.h"
+#include "base/words.h"
 #include "kernels/activation.h"
 #include "kernels/sequence.h"
 
@@ -277,6 +278,16 @@ static const struct word *find_word(const char *text)
 
 static enum rc unknown_word(struct parser *p, const char *text)
 {
+    static const struct word_synonym synonyms[] = {
+        {"gpt", "gpt-nano"},
+        {"gpt2", "gpt2-small"},
+        {"transformer", "gpt-nano"},
+        {"convnet", "cnn"},
+        {"logistic", "linear:classes"},
+        {"resnet50", "resnet18"},
+        {"resnet34", "resnet18"},
+        {NULL, NULL},
+    };
     const char *known[ARRAY_COUNT(words)];
     char name[SPEC_WORD_BYTES] = "";
 
@@ -293,7 +304,11 @@ static enum rc unknown_word(struct parser *p, const char *text)
             presets[count] = layers_preset_name(count);
             count++;
         }
-        if (spec_nearest(name, presets, count) != NULL) {
+        if (word_synonym(name, synonyms) != NULL) {
+            return fault_set(p->why, RC_PARSE, "--model, column 1: unknown model '%s'; write %s",
+                             name, word_synonym(name, synonyms));
+        }
+        if (word_nearest(name, presets, count) != NULL) {
             return spec_unknown("--model", p->at + 1, "model", name, presets, count, p->why);
         }
     }

@@ -17,7 +17,7 @@ refused 2 'not a count' "$gv" peer --steps ten
 refused 2 'did you mean GRAPEVINE_LISTEN' env GRAPEVINE_LISTN=x "${peer[@]}"
 refused 2 'GRAPEVINE_CPU=avx: choose baseline, avx2, avx512 or amx' env GRAPEVINE_CPU=avx "${peer[@]}"
 echo 'modle = cnn' >typo.ini
-refused 2 'typo.ini:1: unknown setting modle; the nearest is model' "${peer[@]}" --config typo.ini
+refused 2 'typo.ini:1: unknown setting modle; did you mean model' "${peer[@]}" --config typo.ini
 refused 2 'no such file' "${peer[@]}" --config nowhere.ini
 
 # --- a limited address space -----------------------------------------------------------------------

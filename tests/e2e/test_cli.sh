@@ -9,11 +9,49 @@ begin "$1"
 accepted 'Usage: grapevine COMMAND' "$gv" --help
 accepted '^grapevine [0-9]+\.[0-9]+\.[0-9]+ \(.+\)$' "$gv" --version
 accepted '^\.TH GRAPEVINE 1' "$gv" --man
-for command in peer testnet distill average eval inspect predict generate export keygen status top doctor bench simulate; do
+for command in peer join testnet distill average eval inspect predict generate export keygen status top doctor bench simulate help version completion; do
     accepted "^Usage: grapevine $command" "$gv" "$command" --help
     accepted "^  grapevine $command" "$gv" "$command" --help
     accepted "^; grapevine .*, $command" "$gv" "$command" --print-config
 done
+
+# The words that people try first.
+accepted 'Usage: grapevine COMMAND' "$gv" help
+accepted '^Usage: grapevine peer' "$gv" help peer
+accepted '^grapevine [0-9]+\.[0-9]+\.[0-9]+ \(.+\)$' "$gv" version
+refused 2 "unknown command pear: did you mean peer; 'grapevine help'" "$gv" help pear
+refused 2 'unknown command fedavg: write grapevine peer --averaging local-sgd;' "$gv" fedavg
+refused 2 "^grapevine: unknown command zyxw; 'grapevine help' lists the commands$" "$gv" zyxw
+refused 2 'unknown method "ddp"; write allreduce; known: none' "$gv" peer --averaging ddp
+refused 2 "unknown data set; write idx:DIR, a folder with MNIST's four files; there are digits" "$gv" peer --data mnist
+refused 2 "unknown model 'gpt2'; write gpt2-small" "$gv" peer --model gpt2
+"$gv" --man >page
+for section in FILES EXAMPLES 'EXIT STATUS' 'SEE ALSO' ENVIRONMENT; do
+    checks=$((checks + 1))
+    grep -q "^\.SH $section$" page || bad "the manual page has no $section"
+done
+
+# Completion, by the shells themselves where they are there.
+refused 2 'write bash, zsh or fish' "$gv" completion csh
+for shell in bash zsh fish; do
+    "$gv" completion "$shell" >"completion.$shell" || bad "completion $shell"
+    checks=$((checks + 1))
+    if command -v "$shell" >/dev/null; then "$shell" -n "completion.$shell" || bad "it is no $shell"; fi
+done
+completed() { # completed EXPECTED WORD...: what bash offers for the last word
+    local expected=$1 said
+    shift
+    said=$(bash -c '. ./completion.bash; COMP_WORDS=(grapevine "$@") COMP_CWORD=$#; _grapevine; echo "${COMPREPLY[*]}"' - "$@")
+    checks=$((checks + 1))
+    [ "$said" = "$expected" ] || bad "bash completes '$*' to '$said', not to '$expected'"
+}
+completed 'peer predict' p
+completed '--lr --lr-scaling' peer --lr
+completed 'none sqrt linear' peer --lr-scaling ''
+completed linear peer --lr-scaling = l
+completed 'kernels' bench k
+completed 'testnet' help te
+completed '' peer x
 
 # A printed configuration is read back to the same.
 accepted '^model = cnn$' "$gv" peer --model cnn --lr 0.05 --steps 7 --json --print-config

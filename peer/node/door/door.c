@@ -9,12 +9,16 @@
 enum rc door_listen(struct node *node, struct fault *why)
 {
     struct door *door = node->door = mem_alloc(sizeof *door);
+    const char *elsewhere = node->options.listen_else;
+    enum rc rc;
 
     if (door == NULL || door_relay_create(node) != RC_OK) {
         return fault_set(why, RC_NOMEM, "cannot start the peer: out of memory");
     }
-    return node->env->ops->listen(node->env, node->options.listen, door->address,
-                                  sizeof door->address, why);
+    rc = node->env->ops->listen(node->env, node->options.listen, door->address,
+                                sizeof door->address, why);
+    if (rc == RC_OK || elsewhere == NULL) return rc;
+    return node->env->ops->listen(node->env, elsewhere, door->address, sizeof door->address, why);
 }
 
 static void fill_hello(const struct node *node, struct hello *hello)

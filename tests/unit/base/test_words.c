@@ -37,7 +37,29 @@ static void the_first_of_the_nearest_is_it(void **state)
     assert_string_equal(word_nearest("rign", words, ARRAY_COUNT(words)), "ring");
     assert_string_equal(word_nearest("rin", words, ARRAY_COUNT(words)), "ring");
     assert_string_equal(word_nearest("compelte", words, ARRAY_COUNT(words)), "complete");
-    assert_string_equal(word_nearest("", words, 1), "ring");
+    assert_null(word_nearest("", words, 1));
+    assert_string_equal(word_nearest("h", (const char *const[]){"tau", "H"}, 2), "H");
+    assert_null(word_nearest("ddp", (const char *const[]){"d2", "dpsgd"}, 2));
+}
+
+/* A hint says what others' word means here, else what the hand meant, else only what there is. */
+static void a_hint_knows_what_others_say(void **state)
+{
+    static const char *const words[] = {"ring", "complete"};
+    static const struct word_synonym synonyms[] = {{"all", "complete"}, {NULL, NULL}};
+    char hint[WORD_HINT_BYTES];
+    const char *many[80];
+
+    (void)state;
+    assert_string_equal(word_hint("ALL", words, 2, synonyms, hint),
+                        "; write complete; known: ring, complete");
+    assert_string_equal(word_hint("rign", words, 2, synonyms, hint),
+                        "; did you mean ring? known: ring, complete");
+    assert_string_equal(word_hint("torus", words, 2, NULL, hint), "; known: ring, complete");
+    for (size_t i = 0; i < ARRAY_COUNT(many); i++)
+        many[i] = "complete";
+    assert_int_equal(strlen(word_hint("x", many, ARRAY_COUNT(many), NULL, hint)),
+                     WORD_HINT_BYTES - 1); /* cut */
 }
 
 int main(void)
@@ -46,6 +68,7 @@ int main(void)
         cmocka_unit_test(each_mistake_counts_once),
         cmocka_unit_test(words_without_end_are_cut),
         cmocka_unit_test(the_first_of_the_nearest_is_it),
+        cmocka_unit_test(a_hint_knows_what_others_say),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

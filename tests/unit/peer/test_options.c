@@ -185,7 +185,11 @@ static void misuse_is_refused_with_what_to_do(void **state)
     long_value[sizeof(long_value) - 1] = '\0';
     check_refused((const char *const[]){NULL}, "no command");
     check_refused(WORDS("pear"), "did you mean peer");
-    check_refused(WORDS("Zyxwvu"), "the nearest is");
+    check_refused(WORDS("Zyxwvu"), "unknown command Zyxwvu; 'grapevine help'");
+    check_refused(WORDS("ddp"), "write grapevine peer --averaging allreduce");
+    check_refused(WORDS("train"), "write grapevine peer;");
+    check_refused(WORDS("peer", "--batch-size", "3"), "did you mean --batch;");
+    check_refused(WORDS("peer", "--nproc", "3"), "unknown flag --nproc; see");
     check_refused(WORDS("--steps", "3"), "grapevine COMMAND --steps");
     check_refused(WORDS("--", "peer"), "no command");
     check_refused(WORDS("peer", "--bootstap", "x"), "did you mean --bootstrap");
@@ -319,7 +323,7 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
     check_refused(WORDS("peer", "--config", "/nonexistent/run.ini"), "no such file");
     memset(line + strlen(line), 'x', 250);
     check_file_refused(line, "run.ini:2: longer than");
-    check_file_refused("sede = 1\n", "run.ini:1: unknown setting sede; the nearest is seed");
+    check_file_refused("sede = 1\n", "run.ini:1: unknown setting sede; did you mean seed");
     check_file_refused("\n\npeers = 3\n", "run.ini:3: peers: not a setting of 'peer'");
     check_file_refused("seed = 1\nseed = 2\n", "run.ini:2: seed: set twice");
     check_file_refused("seed = x\n", "run.ini:1: seed x: not a count");

@@ -1,0 +1,86 @@
+/*
+ * command_join: a peer of a swarm that is there already. It asks the peer at HOST:PORT, as an
+ * observer, what the swarm trains and how, sets the flags that were not given to that, and goes on
+ * as `grapevine peer --bootstrap HOST:PORT`.
+ */
+#include "peer/cli/command.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "gossip/wire/address.h"
+#include "peer/files/keys.h"
+#include "peer/session/settings.h"
+#include "peer/watch/observer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_BYTES = 1024, TAKEN_BYTES = 900 };
+
+/* The key that the peer will have, if it has one already: where only listed keys are let in, a
+ * passing one is not. */
+static const char *identity_of(const struct options *options, char path[PATH_BYTES])
+{
+    const char *given = options_text(options, "identity"), *out = options_text(options, "out");
+    int length;
+
+    if (given != NULL) return file_is_there(given) ? given : NULL;
+    if (out == NULL) return NULL;
+    length = snprintf(path, PATH_BYTES, "%s/identity.key", out);
+    return length < PATH_BYTES && file_is_there(path) ? path : NULL;
+}
+
+static enum rc ask(const struct options *options, const char *address, struct json **status,
+                   struct fault *why)
+{
+    char path[PATH_BYTES], *text = NULL;
+    struct swarm_secret secret = {.is_public = true};
+    struct observer_options observer = {.address = address,
+                                        .swarm = &secret,
+                                        .identity = identity_of(options, path),
+                                        .timeout_ns = options_ns(options, "join-timeout")};
+    enum rc rc = keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
+                            &secret, why);
+
+    if (observer.identity != NULL) observer.certificate = options_text(options, "certificate");
+    if (rc == RC_OK) rc = observer_status(&observer, &text, why);
+    mem_wipe(&secret, sizeof secret);
+    if (rc == RC_OK) rc = json_parse(text, strlen(text), status, why);
+    mem_free(text);
+    return rc == RC_PARSE ? RC_FORMAT : rc; /* the other side's fault */
+}
+
+int command_join(struct options *options)
+{
+    size_t count;
+    const char *address = options_arguments(options, &count)[0];
+    struct log log = command_log(options);
+    char taken[TAKEN_BYTES];
+    struct json *status = NULL;
+    struct fault why = {""};
+    enum rc rc = secure_start();
+
+    if (rc != RC_OK) fault_set(&why, rc, "libsodium does not start; reinstall it");
+    if (rc == RC_OK && !address_is_valid(address)) {
+        rc = fault_set(&why, RC_USAGE, "join %.80s: not HOST:PORT; write it like 192.0.2.7:7077",
+                       address);
+    }
+    if (rc == RC_OK) rc = ask(options, address, &status, &why);
+    if (rc == RC_OK) {
+        rc = settings_take(options, address, status, taken, sizeof taken, &why);
+    }
+    json_destroy(status);
+    if (rc == RC_OK) {
+        options_become_peer(options);
+        rc = options_suppose(options, "bootstrap", address, &why);
+    }
+    if (rc != RC_OK) return command_failed(rc, &why);
+    if (!options_is_set(options, "data")) {
+        fault_set(&why, RC_USAGE,
+                  "join: --data is missing: what is this machine to learn from? It must be of the "
+                  "swarm's shape, as in --data csv:FILE,label=COLUMN");
+        return command_failed(RC_USAGE, &why);
+    }
+    log_info(&log, "settings of the swarm at %s: %s", address, taken);
+    return command_peer(options);
+}

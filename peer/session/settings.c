@@ -1,0 +1,119 @@
+/* settings: see settings.h. */
+#include "peer/session/settings.h"
+
+#include "base/check.h"
+#include "base/plain.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 80 };
+
+enum kind {
+    ALWAYS,  /* told even where nobody gave it */
+    GIVEN,   /* told if it was given; else all peers have the same default */
+    WAITING, /* the same, and taken only while that peer itself waits for more */
+    GOAL     /* as GIVEN; one goal that is given here replaces all of them */
+};
+
+static const struct {
+    const char *name;
+    enum kind kind;
+} rows[] = {
+    {"data", GIVEN},       {"model", ALWAYS},       {"averaging", ALWAYS},
+    {"topology", GIVEN},   {"exchange", GIVEN},     {"codec", GIVEN},
+    {"rule", GIVEN},       {"pace", GIVEN},         {"robust", GIVEN},
+    {"moments", GIVEN},    {"optimizer", GIVEN},    {"lr", GIVEN},
+    {"lr-scaling", GIVEN}, {"schedule", ALWAYS},    {"batch", GIVEN},
+    {"accumulate", GIVEN}, {"clip", GIVEN},         {"augment", GIVEN},
+    {"shard", ALWAYS},     {"seed", ALWAYS},        {"steps", GOAL},
+    {"epochs", GOAL},      {"time", GOAL},          {"target-accuracy", GOAL},
+    {"target-loss", GOAL}, {"start-with", WAITING},
+};
+
+/* Data that are the same on every machine: not a file of one. */
+static bool is_everywhere(const char *data)
+{
+    return strcmp(data, "digits") == 0 || strcmp(data, "fashion-mnist") == 0;
+}
+
+/* What of a row is told; NULL: nothing. A number may be in `number`. */
+static const char *told(const struct options *options, const struct settings_chosen *chosen,
+                        size_t row, char number[16])
+{
+    const char *name = rows[row].name, *text = options_text(options, name);
+
+    if (strcmp(name, "data") == 0) return is_everywhere(text) ? text : NULL;
+    if (strcmp(name, "optimizer") == 0) return chosen->optimizer;
+    if (strcmp(name, "codec") == 0) {
+        return chosen->strategy->is_averaging ? chosen->strategy->codec->name : NULL;
+    }
+    if (strcmp(name, "batch") == 0) {
+        snprintf(number, 16, "%u", chosen->batch);
+        return number;
+    }
+    return rows[row].kind == ALWAYS || options_is_set(options, name) ? text : NULL;
+}
+
+struct json *settings_tell(const struct options *options, const struct settings_chosen *chosen)
+{
+    struct json *json = json_object_create();
+    char number[16];
+
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const char *text = told(options, chosen, i, number);
+
+        if (text != NULL) json_set_text(json, rows[i].name, text);
+    }
+    return json;
+}
+
+static bool has_goal(const struct options *options)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        if (rows[i].kind == GOAL && options_is_set(options, rows[i].name)) return true;
+    }
+    return false;
+}
+
+static void list(const char *name, const char *text, char *taken, size_t cap)
+{
+    char shown[SHOWN_BYTES];
+    size_t used = strlen(taken);
+
+    snprintf(taken + used, cap - used, "%s%s %s", used > 0 ? ", " : "", name,
+             plain_text(text, shown, sizeof shown));
+}
+
+enum rc settings_take(struct options *options, const char *from, const struct json *status,
+                      char *taken, size_t cap, struct fault *why)
+{
+    const struct json *settings = json_get(status, "settings");
+    uint64_t waits_for = 0;
+    const bool own_goal = has_goal(options), own_optimizer = options_is_set(options, "optimizer");
+    struct fault wrong;
+
+    CHECK(cap > 0);
+    taken[0] = '\0';
+    (void)json_get_count(status, "waits_for", &waits_for);
+    if (settings == NULL || json_get_text(settings, "model") == NULL) {
+        return fault_set(why, RC_FORMAT,
+                         "%s does not tell what it trains; give the swarm's flags to 'grapevine "
+                         "peer --bootstrap %s'",
+                         from, from);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const char *name = rows[i].name, *text = json_get_text(settings, name);
+
+        if (text == NULL || options_is_set(options, name)) continue;
+        if (rows[i].kind == GOAL && own_goal) continue;
+        if (rows[i].kind == WAITING && waits_for == 0) continue;
+        if (strcmp(name, "lr") == 0 && own_optimizer) continue; /* it was for another one */
+        if (strcmp(name, "data") == 0 && !is_everywhere(text)) continue;
+        if (options_suppose(options, name, text, &wrong) != RC_OK) {
+            return fault_set(why, RC_FORMAT, "%s tells what is no setting: --%s", from, wrong.text);
+        }
+        list(name, text, taken, cap);
+    }
+    return RC_OK;
+}

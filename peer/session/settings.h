@@ -1,0 +1,28 @@
+/*
+ * settings: what the peers of a swarm have in common, by the names of its flags. A running peer
+ * tells them to who asks (`settings` of its status), and `grapevine join` takes them from there.
+ * Nothing that is of one machine is among them: no file, no address, no device.
+ */
+#ifndef GRAPEVINE_PEER_SESSION_SETTINGS_H
+#define GRAPEVINE_PEER_SESSION_SETTINGS_H
+
+#include "averaging/strategy/strategy.h"
+#include "base/json.h"
+#include "peer/cli/options.h"
+
+/* What the flags leave to others. */
+struct settings_chosen {
+    const struct strategy *strategy;
+    const char *optimizer;
+    uint32_t batch;
+};
+
+/** What is in force; destroy with json_destroy(). */
+struct json *settings_tell(const struct options *options, const struct settings_chosen *chosen);
+/** Set what was not given here as the peer at `from` has it by its `status`, and list it in
+ * `taken`. All of it was said by somebody else: names that are none of the table are passed over,
+ * and each value has to pass as one of the command line. RC_FORMAT. */
+MUST_USE enum rc settings_take(struct options *options, const char *from, const struct json *status,
+                               char *taken, size_t cap, struct fault *why);
+
+#endif
