@@ -204,6 +204,9 @@ base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return 
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
 distill/ensemble.c @ unit_distill_ensemble @ votes for a class do not add up @ s/(sums\[VOTE_MAJORITY\].*) \+= 1;/\1 = 1;/
 distill/ensemble.c @ unit_distill_ensemble @ who is sure has more votes @ s/if \(vote != VOTE_MAJORITY\) return argmax/if (vote != VOTE_COUNT) return argmax/
+kernels/cpu/sequence/attention_product.h @ unit_kernels_attention @ a register tile over the mask's edge reads what nobody wrote @ s/return round_up\(query \+ LANES, ROWS\);/return query + LANES;/
+kernels/cpu/sequence/attention_product.c @ unit_kernels_attention @ a query sees the key behind it @ s/first \+ k - query\);/first + k - query - 1);/
+kernels/cpu/sequence/attention.c @ unit_kernels_attention @ earlier sums keep their weight when a larger score comes @ s/f->sums\[q \* padded \+ d\] \*= f->factor\[q\];/(void)f->factor;/
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ leaky relu passes all on at 0 @ s/return dy \* \(y > 0\.0F \? 1\.0F : slope\);/return dy * (y >= 0.0F ? 1.0F : slope);/
 replica/model/stage.c @ unit_replica_stage @ another column is to blame @ s/"--model, column %u: '%s' %s", stage->layer\.column,/"--model, column %u: '%s' %s", stage->layer.column + 1,/
 testnet/local.c @ unit_testnet_local @ a peer's last words are the first it wrote @ s/newline != NULL \? newline \+ 1 : text;/newline != NULL ? text : text;/
