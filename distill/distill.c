@@ -117,9 +117,12 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
     return rc;
 }
 
-/* What the teachers say to this batch, the same for each head. */
-static enum rc ask(struct lesson *l, const struct task *task, const struct batch *batch)
+/* What the teachers say to this batch, the same for each head; of real values, mixed with the
+ * answers. */
+static enum rc ask(void *context, struct task *task, const struct batch *batch)
 {
+    struct lesson *l = context;
+    const double alpha = l->options->alpha;
     const size_t rows = (size_t)batch->rows * task->rows, outputs = task->outputs;
     const uint32_t threads = set_threads(l, l->threads);
     const enum rc rc =
@@ -130,32 +133,28 @@ static enum rc ask(struct lesson *l, const struct task *task, const struct batch
         memmove(l->targets + i * outputs, l->targets + i / task->heads * outputs,
                 outputs * sizeof(float));
     }
-    return rc;
-}
-
-static enum rc on_loss(void *context, struct task *task, const struct batch *batch,
-                       const float *logits, float *gradient, struct task_score *score)
-{
-    struct lesson *l = context;
-    const double alpha = l->options->alpha;
-    const uint32_t rows = batch->rows * task->rows * task->heads;
-    const enum rc rc = ask(l, task, batch);
-    uint32_t correct = 0;
-
-    if (rc != RC_OK) return rc;
-    *score = (struct task_score){.count = rows};
-    if (task->target != DATA_REALS) {
-        score->loss =
-            loss_distillation(logits, l->targets, task_labels(task, batch), rows, task->outputs,
-                              l->options->temperature, alpha, gradient, &correct);
-        score->hits = correct;
-        return RC_OK;
-    }
-    for (size_t i = 0; i < (size_t)rows * task->outputs; i++) {
+    for (size_t i = 0; task->target == DATA_REALS && i < rows * outputs; i++) {
         l->targets[i] =
             (float)((1 - alpha) * (double)batch->targets[i] + alpha * (double)l->targets[i]);
     }
-    score->loss = loss_squared(logits, l->targets, rows, task->outputs, gradient);
+    return rc;
+}
+
+static enum rc on_loss(void *context, const struct task *task, const struct batch *batch,
+                       size_t first, const struct loss_rows *rows, uint64_t *hits)
+{
+    const struct lesson *l = context;
+    const uint32_t *labels = task->heads > 1 ? task->labels : batch->labels;
+    struct loss_teaching teaching = {.teacher = l->targets + first * task->outputs,
+                                     .temperature = l->options->temperature,
+                                     .a = l->options->alpha};
+
+    if (task->target == DATA_REALS) {
+        loss_rows_squared(rows, teaching.teacher);
+        return RC_OK;
+    }
+    teaching.labels = labels + first;
+    *hits += loss_rows_distillation(rows, &teaching);
     return RC_OK;
 }
 
@@ -310,7 +309,7 @@ static enum rc train_baseline(struct lesson *l, struct fault *why)
 
 static enum rc teach(struct lesson *l, struct fault *why)
 {
-    const struct task_objective objective = {on_loss, l};
+    const struct task_objective objective = {ask, on_loss, l};
     struct distill_result *out = l->out;
     struct learner *student = NULL;
     enum rc rc = create_student(l, &objective, out->lr, &student, why);

@@ -20,6 +20,17 @@ float softmax_row(const float *logits, uint32_t classes, float temperature, floa
 uint32_t softmax_argmax(const float *values, uint32_t classes);
 /** Rows whose label is not LABEL_IGNORE. */
 uint32_t softmax_counted(const uint32_t *labels, uint32_t rows);
+/* Rows of logits with their labels: all of a batch, or a part of it. */
+struct softmax_rows {
+    const float *logits;
+    const uint32_t *labels; /* below `classes`, or LABEL_IGNORE */
+    uint32_t rows, classes;
+    uint32_t counted; /* rows of the whole batch that count; gradients are of the mean over them */
+    float *gradient;  /* (softmax - onehot) / counted; NULL: not wanted; may be the logits */
+    double *losses;   /* [rows]: -ln softmax(logits)[label] (nats) */
+};
+/** Returns the rows whose largest logit is the label's. A row's bits do not depend on its part. */
+uint32_t softmax_label_losses(const struct softmax_rows *rows);
 /** Sum over the counted rows of -ln softmax(logits)[label] (nats). gradient (may be NULL, may be
  * the memory of logits): (softmax - onehot) / counted rows. Labels must be below `classes`. */
 double softmax_cross_entropy(const float *logits, const uint32_t *labels, uint32_t rows,
@@ -31,6 +42,7 @@ struct softmax_mixture {
     const float *targets;   /* [rows][classes]: distributions; at `temperature` */
     const uint32_t *labels; /* NULL: no row is ignored, and hard_share is 0 */
     uint32_t rows, classes;
+    uint32_t counted; /* rows of the whole batch that count, of which these are a part; 0: these */
     double temperature;
     double hard_share; /* factor of the labels' cross-entropy in the gradient */
     double soft_share; /* factor of the targets' */

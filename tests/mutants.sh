@@ -191,7 +191,7 @@ peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments 
 replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
 replica/readers/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/
 replica/optimizer/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ s/return schedule->min_share \+ rest \* \(1\.0 - progress_at/return rest * (1.0 - progress_at/
-replica/model/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* temperature \* temperature;/a * temperature;/
+replica/model/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* teaching->temperature \* teaching->temperature;/a * teaching->temperature;/
 kernels/cpu/optimizer.c @ unit_replica_optimizer @ adam forgets its second moment @ s/float s = beta2 \* second\[i\] \+ \(1\.0F - beta2\) \* \(g \* g\);/float s = g * g;/
 kernels/cpu/norm/batch.c @ unit_kernels_norm_batch @ running variances are those of the batch @ s/close->count > 1 \? variance \* n \/ \(n - 1\.0\) : variance;/variance;/
 replica/layers/sequence.c @ unit_replica_replica_train @ a text's model sees what it is asked for @ s/stage->layer\.keys\[LAYER_CAUSAL\] == 1,/false,/
@@ -207,6 +207,12 @@ base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return 
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
 distill/ensemble.c @ unit_distill_ensemble @ votes for a class do not add up @ s/(sums\[VOTE_MAJORITY\].*) \+= 1;/\1 = 1;/
 distill/ensemble.c @ unit_distill_ensemble @ who is sure has more votes @ s/if \(vote != VOTE_MAJORITY\) return argmax/if (vote != VOTE_COUNT) return argmax/
+kernels/cpu/sequence/attention_product.h @ unit_kernels_attention @ a register tile over the mask's edge reads what nobody wrote @ s/return round_up\(query \+ LANES, ROWS\);/return query + LANES;/
+kernels/cpu/sequence/attention_product.c @ unit_kernels_attention @ a query sees the key behind it @ s/first \+ k - query\);/first + k - query - 1);/
+replica/learners/task.c @ unit_replica_task @ each thread judges by the first rows' labels @ s/j->labels \+ first\)/j->labels)/
+replica/learners/task.c @ unit_replica_task @ each thread's mean is of its own rows @ s/\.counted = j->counted,/.counted = outputs->samples * j->each,/
+replica/model/memory.c @ property_memory_plan @ the gradient lies where a stage reads the output again @ s/if \(model->stages\[output->producer\]\.keeps_output \|\| /if (/
+kernels/cpu/sequence/attention.c @ unit_kernels_attention @ earlier sums keep their weight when a larger score comes @ s/f->sums\[q \* padded \+ d\] \*= f->factor\[q\];/(void)f->factor;/
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ leaky relu passes all on at 0 @ s/return dy \* \(y > 0\.0F \? 1\.0F : slope\);/return dy * (y >= 0.0F ? 1.0F : slope);/
 replica/model/stage.c @ unit_replica_stage @ another column is to blame @ s/"--model, column %u: '%s' %s", stage->layer\.column,/"--model, column %u: '%s' %s", stage->layer.column + 1,/
 testnet/local.c @ unit_testnet_local @ a peer's last words are the first it wrote @ s/newline != NULL \? newline \+ 1 : text;/newline != NULL ? text : text;/

@@ -55,6 +55,33 @@ CPU_INLINE float cpu_exp(float x)
     return cpu_keep_nan(x, (1.0F + (r + r * r * q)) * power);
 }
 
+/* The least that cpu_exp_shifted() tells from what is below, to be had before the loop: the
+ * compiler does not know it, or it would make a branch for it. */
+CPU_INLINE float cpu_exp_least(void)
+{
+    float least = -88.0F;
+
+    __asm__("" : "+r"(least));
+    return least;
+}
+
+/** exp of what is at most 88, as a softmax asks for it: 0 below -87.7. */
+CPU_INLINE float cpu_exp_shifted(float x, float least)
+{
+    const float to_integer = 12582912.0F;
+    float inside = least > x ? least : x; /* a NaN stays */
+    float shifted = inside * 1.44269504F + to_integer;
+    float n = shifted - to_integer;
+    float r = (inside - n * 0.693359375F) - n * -2.12194440e-4F;
+    float q =
+        (((1.381432052e-3F * r + 8.368851069e-3F) * r + 4.166840108e-2F) * r + 1.666651952e-1F) *
+            r +
+        4.999999337e-1F;
+    float power = float_of_bits((float_bits(shifted) - float_bits(to_integer) + 127U) << 23);
+
+    return (1.0F + (r + r * r * q)) * power;
+}
+
 CPU_INLINE float cpu_sigmoid(float x)
 {
     return 1.0F / (1.0F + cpu_exp(-x));

@@ -339,76 +339,107 @@ static bool is_hit(const float *z, uint32_t label, float max)
     return z[label] == max && find(z, label, max) == label;
 }
 
-struct label_loss {
-    uint32_t classes, counted;
-    double sum;
-    uint32_t hits;
-};
-
-static void wide_row(struct label_loss *loss, const float *z, uint32_t label, float *gradient)
+/* Row `row`; returns whether it is a hit. */
+static bool wide_row(const struct softmax_rows *r, size_t row)
 {
-    float chosen = z[label], max = largest_of(z, loss->classes);
+    const float *z = r->logits + row * r->classes;
+    float *gradient = r->gradient != NULL ? r->gradient + row * r->classes : NULL;
+    uint32_t label = r->labels[row];
+    float chosen, max;
     double sum, hit;
+    bool is_right;
 
-    loss->hits += is_hit(z, label, max);
-    sum = exponentials(z, loss->classes, 1.0F, max, gradient);
-    loss->sum += log(sum) - ((double)chosen - (double)max);
-    if (gradient == NULL) return;
-    hit = ((double)gradient[label] / sum - 1.0) / loss->counted; /* not rounded twice */
-    scale(gradient, loss->classes, (float)(1.0 / sum / loss->counted));
+    r->losses[row] = 0.0;
+    if (label == LABEL_IGNORE) {
+        if (gradient != NULL) memset(gradient, 0, r->classes * sizeof(*gradient));
+        return false;
+    }
+    chosen = z[label];
+    max = largest_of(z, r->classes);
+    is_right = is_hit(z, label, max);
+    sum = exponentials(z, r->classes, 1.0F, max, gradient);
+    r->losses[row] = log(sum) - ((double)chosen - (double)max);
+    if (gradient == NULL) return is_right;
+    hit = ((double)gradient[label] / sum - 1.0) / r->counted; /* not rounded twice */
+    scale(gradient, r->classes, (float)(1.0 / sum / r->counted));
     gradient[label] = (float)hit;
+    return is_right;
 }
 
-static void narrow_rows(struct label_loss *loss, const float *logits, const uint32_t *labels,
-                        size_t rows, float *gradient)
+/* Rows [first, first + rows), LANES at the most; returns the hits. */
+static uint32_t narrow_rows(const struct softmax_rows *r, size_t first, size_t rows)
 {
     struct narrow narrow;
+    uint32_t hits = 0;
 
-    narrow_load(&narrow, logits, rows, loss->classes);
+    narrow_load(&narrow, r->logits + first * r->classes, rows, r->classes);
     for (size_t l = 0; l < rows; l++) {
-        const float *z = logits + l * loss->classes;
-        float *out = gradient != NULL ? gradient + l * loss->classes : NULL;
-        float share = 1.0F / (narrow.sum[l] * (float)loss->counted);
-        uint32_t label = labels[l];
+        const float *z = r->logits + (first + l) * r->classes;
+        float *out = r->gradient != NULL ? r->gradient + (first + l) * r->classes : NULL;
+        float share = 1.0F / (narrow.sum[l] * (float)r->counted);
+        uint32_t label = r->labels[first + l];
 
+        r->losses[first + l] = 0.0;
         if (label != LABEL_IGNORE) {
-            loss->hits += is_hit(z, label, narrow.max[l]);
-            loss->sum += (double)narrow.ln_sum[l] - ((double)z[label] - (double)narrow.max[l]);
+            hits += is_hit(z, label, narrow.max[l]);
+            r->losses[first + l] =
+                (double)narrow.ln_sum[l] - ((double)z[label] - (double)narrow.max[l]);
         }
         if (out == NULL) continue;
-        for (uint32_t c = 0; c < loss->classes; c++) {
+        for (uint32_t c = 0; c < r->classes; c++) {
             out[c] = label != LABEL_IGNORE ? narrow.e[c][l] * share : 0.0F;
         }
         if (label != LABEL_IGNORE) {
-            out[label] = (narrow.e[label][l] / narrow.sum[l] - 1.0F) / (float)loss->counted;
+            out[label] = (narrow.e[label][l] / narrow.sum[l] - 1.0F) / (float)r->counted;
         }
     }
+    return hits;
+}
+
+uint32_t softmax_label_losses(const struct softmax_rows *rows)
+{
+    const struct softmax_rows *r = rows;
+    uint32_t hits = 0;
+
+    CHECK(r->classes > 0);
+    for (uint32_t i = 0; i < r->rows; i++) {
+        CHECK(r->labels[i] < r->classes || r->labels[i] == LABEL_IGNORE);
+    }
+    for (size_t i = 0; r->classes <= NARROW_MAX && i < r->rows; i += LANES) {
+        hits += narrow_rows(r, i, r->rows - i < LANES ? r->rows - i : LANES);
+    }
+    for (size_t i = 0; r->classes > NARROW_MAX && i < r->rows; i++) {
+        hits += wide_row(r, i);
+    }
+    return hits;
 }
 
 double softmax_cross_entropy(const float *logits, const uint32_t *labels, uint32_t rows,
                              uint32_t classes, float *gradient, uint32_t *correct)
 {
-    struct label_loss loss = {.classes = classes, .counted = softmax_counted(labels, rows)};
+    enum { PART = 4 * LANES };
+    const uint32_t counted = softmax_counted(labels, rows);
+    double losses[PART], sum = 0.0;
 
-    CHECK(classes > 0);
-    for (uint32_t r = 0; r < rows; r++) {
-        CHECK(labels[r] < classes || labels[r] == LABEL_IGNORE);
-    }
-    for (size_t r = 0; classes <= NARROW_MAX && r < rows; r += LANES) {
-        size_t at = r * classes, left = rows - r;
-        narrow_rows(&loss, logits + at, labels + r, left < LANES ? left : LANES,
-                    gradient != NULL ? gradient + at : NULL);
-    }
-    for (size_t r = 0; classes > NARROW_MAX && r < rows; r++) {
-        size_t at = r * classes;
-        if (labels[r] != LABEL_IGNORE) {
-            wide_row(&loss, logits + at, labels[r], gradient != NULL ? gradient + at : NULL);
-        } else if (gradient != NULL) {
-            memset(gradient + at, 0, classes * sizeof(*gradient));
+    *correct = 0;
+    for (uint32_t first = 0; first < rows; first += PART) {
+        const size_t at = (size_t)first * classes;
+        const struct softmax_rows part = {
+            .logits = logits + at,
+            .labels = labels + first,
+            .rows = rows - first < PART ? rows - first : PART,
+            .classes = classes,
+            .counted = counted,
+            .gradient = gradient != NULL ? gradient + at : NULL,
+            .losses = losses,
+        };
+
+        *correct += softmax_label_losses(&part);
+        for (uint32_t r = 0; r < part.rows; r++) {
+            sum += losses[r];
         }
     }
-    *correct = loss.hits;
-    return loss.sum;
+    return sum;
 }
 
 /* One row that counts; adds to `sums`, writes its gradient. */
@@ -446,6 +477,7 @@ struct softmax_sums softmax_mixture(const struct softmax_mixture *mixture)
     CHECK(m->classes > 0 && m->temperature > 0.0);
     CHECK(m->labels != NULL || m->hard_share == 0.0);
     if (m->labels != NULL) sums.counted = softmax_counted(m->labels, m->rows);
+    if (m->counted > 0) sums.counted = m->counted;
     for (uint32_t r = 0; r < m->rows; r++) {
         if (m->labels == NULL || m->labels[r] != LABEL_IGNORE) {
             mix(m, r, &sums);

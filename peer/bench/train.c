@@ -50,7 +50,6 @@ struct course {
     struct model_feed feed; /* the batch, for a device */
     float *
         workspaces[WORKERS_MAX]; /* of each device; on the processor the first is for all threads */
-    float *logits, *gradient;
     uint64_t updates;
     struct model_profiler *profiler; /* NULL: not wanted */
 };
@@ -97,8 +96,6 @@ static void course_end(struct course *c)
     }
     team_destroy(c->team);
     batch_deinit(&c->batch);
-    mem_free(c->logits);
-    mem_free(c->gradient);
 }
 
 static uint32_t or_default(uint32_t value, uint32_t otherwise)
@@ -178,17 +175,13 @@ static enum rc take_lane(void *context, const struct team_lane *lane)
 
 static enum rc take_memory(struct course *c, uint32_t batch)
 {
-    size_t logits = task_logits(&c->task, batch);
     enum rc rc = batch_init(&c->batch, &c->info, batch);
 
     if (rc == RC_OK) rc = team_run(c->team, team_threads(c->team), take_lane, c);
     if (rc != RC_OK) return rc;
     make_up(c);
     task_feed(&c->task, &c->batch, &c->feed);
-    if (!c->backend->is_host) return RC_OK;
-    c->logits = mem_aligned(logits * sizeof(float));
-    c->gradient = mem_aligned(logits * sizeof(float));
-    return c->logits == NULL || c->gradient == NULL ? RC_NOMEM : RC_OK;
+    return RC_OK;
 }
 
 /* The device's own words, where there are any. */
@@ -251,18 +244,17 @@ static enum rc update_part(void *context, const struct team_part *part)
 static enum rc host_step(struct course *c)
 {
     uint64_t begin = model_profiler_now(c->profiler);
+    const struct task_pass pass = {
+        .team = c->team, .batch = &c->batch, .is_training = true, .profiler = c->profiler};
     struct task_score score;
-    enum rc rc = team_forward(c->team, c->batch.values, c->batch.rows, true, c->logits);
+    enum rc rc = task_forward(&c->task, &pass, &score);
 
     model_profiler_add(c->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
-    begin = model_profiler_now(c->profiler);
-    score = task_loss(&c->task, &c->batch, c->logits, c->gradient);
-    model_profiler_add(c->profiler, PROFILE_LOSS, begin);
     if (!isfinite(score.loss)) return RC_NONFINITE;
     c->updates++;
     begin = model_profiler_now(c->profiler);
-    rc = team_backward(c->team, c->gradient, update_part, c);
+    rc = team_backward(c->team, NULL, update_part, c);
     model_profiler_add(c->profiler, PROFILE_PASSES, begin);
     model_profiler_step(c->profiler, 1);
     return rc;

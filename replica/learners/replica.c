@@ -262,9 +262,8 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
         enum rc rc;
 
         samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
-        rc = replica_forward(r, false);
+        rc = replica_forward(r, false, &batch);
         if (rc != RC_OK) return rc;
-        batch = task_judge(&r->task, &r->next, r->logits);
         loss += batch.loss * (double)batch.count;
         hits += batch.hits;
         predictions += batch.count;
@@ -442,8 +441,11 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
-    r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
-    r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+    if (rc == RC_OK && !r->backend->is_host) {
+        r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+        r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+        if (r->logits == NULL || r->logits_gradient == NULL) rc = RC_NOMEM;
+    }
     if (rc == RC_OK && !r->backend->is_host && r->objective == NULL) {
         rc = replica_device_create(r, why);
         if (rc != RC_OK) return rc;
@@ -456,7 +458,7 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
         if (r->profiler == NULL) rc = RC_NOMEM;
     }
     r->run = r->device != NULL ? replica_device_steps : replica_host_steps;
-    if (rc == RC_OK && r->logits != NULL && r->logits_gradient != NULL) return RC_OK;
+    if (rc == RC_OK) return RC_OK;
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
 }
 

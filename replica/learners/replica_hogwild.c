@@ -28,7 +28,6 @@ struct lane {
     struct model *model;
     struct task task;
     struct batch batch;
-    float *logits, *logits_gradient;
     struct train_report done; /* steps and loss */
     struct task_score score;  /* hits and count */
     enum rc rc;
@@ -56,7 +55,6 @@ static enum rc make_lane(struct hogwild *h, uint32_t number, const struct replic
     struct replica *r = &h->replica;
     struct lane *lane = &h->lanes[number];
     const struct dataset_info *info = dataset_info(r->dataset);
-    size_t logits;
     enum rc rc = RC_OK;
 
     lane->backend = r->backend;
@@ -70,11 +68,8 @@ static enum rc make_lane(struct hogwild *h, uint32_t number, const struct replic
     }
     if (rc == RC_OK) rc = task_init(&lane->task, info, lane->model, r->batch, why);
     if (rc != RC_OK) return rc;
-    logits = task_logits(&lane->task, r->batch);
-    lane->logits = mem_array(logits, sizeof(float));
-    lane->logits_gradient = mem_array(logits, sizeof(float));
     rc = batch_init(&lane->batch, info, r->batch);
-    if (rc == RC_OK && lane->logits != NULL && lane->logits_gradient != NULL) return RC_OK;
+    if (rc == RC_OK) return RC_OK;
     return fault_set(why, RC_NOMEM, "--hogwild %u: out of memory; use fewer threads",
                      options->hogwild);
 }
@@ -108,8 +103,6 @@ static void destroy(struct learner *learner)
         struct lane *lane = &h->lanes[l];
         task_deinit(&lane->task);
         batch_deinit(&lane->batch);
-        mem_free(lane->logits);
-        mem_free(lane->logits_gradient);
         if (l == 0) continue;
         model_destroy(lane->model);
         backend_destroy(lane->backend);
@@ -163,17 +156,17 @@ static enum rc gradient_of(struct hogwild *h, struct lane *lane, struct model_pr
                            struct task_score *score)
 {
     uint64_t begin = model_profiler_now(profiler);
-    enum rc rc =
-        model_forward(lane->model, lane->batch.values, lane->batch.rows, true, lane->logits);
+    enum rc rc = model_forward(lane->model, lane->batch.values, lane->batch.rows, true, NULL);
 
     model_profiler_add(profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(profiler);
-    *score = task_loss(&lane->task, &lane->batch, lane->logits, lane->logits_gradient);
+    *score = task_loss(&lane->task, &lane->batch, model_logits(lane->model),
+                       model_logits_gradient(lane->model));
     model_profiler_add(profiler, PROFILE_LOSS, begin);
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(profiler);
-    rc = model_backward(lane->model, lane->logits_gradient);
+    rc = model_backward(lane->model, NULL);
     model_profiler_add(profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
     return optimizer_clip(lane->backend, h->replica.clip,

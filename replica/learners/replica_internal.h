@@ -50,7 +50,7 @@ struct replica {
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */
     struct batch next;               /* on the host */
-    float *logits, *logits_gradient; /* [batch][classes], host */
+    float *logits, *logits_gradient; /* [batch][classes], host; NULL where the backend is */
     struct model_profiler *profiler; /* NULL: not wanted */
     struct replica_device *device;   /* NULL: the backend's memory is the host's */
     replica_run run;                 /* how steps are taken */
@@ -103,8 +103,8 @@ MUST_USE enum rc replica_device_steps(struct replica *r, uint32_t steps, const a
 MUST_USE enum rc replica_device_gradient(struct replica *r, struct task_score *score);
 /** A step from the gradient plane. */
 MUST_USE enum rc replica_device_update(struct replica *r);
-/** Logits of the batch in `next`. */
-MUST_USE enum rc replica_forward(struct replica *r, bool is_training);
+/** Forward and loss of the batch in `next`. */
+MUST_USE enum rc replica_forward(struct replica *r, bool is_training, struct task_score *score);
 
 /** The apply step for running statistics out of a difference of SECTION_MIXED. */
 MUST_USE enum rc replica_mix_statistics(struct replica *r, const float *difference);

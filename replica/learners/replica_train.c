@@ -51,9 +51,17 @@ uint64_t replica_steps_of(const struct learner *learner, double epochs)
     return schedule_steps(&schedule, batches_of(r, epochs));
 }
 
-enum rc replica_forward(struct replica *r, bool is_training)
+enum rc replica_forward(struct replica *r, bool is_training, struct task_score *score)
 {
-    return team_forward(r->team, r->next.values, r->next.rows, is_training, r->logits);
+    const struct task_pass pass = {.team = r->team,
+                                   .batch = &r->next,
+                                   .is_training = is_training,
+                                   .objective = r->objective,
+                                   .logits = r->logits,
+                                   .gradient = r->logits_gradient,
+                                   .profiler = is_training ? r->profiler : NULL};
+
+    return task_forward(&r->task, &pass, score);
 }
 
 /* Shorten this part of a gradient that is too long as a whole. Every thread comes here, and none
@@ -135,18 +143,9 @@ static enum rc work_on_part(void *context, const struct team_part *part)
 enum rc replica_pass(struct replica *r, team_work work, void *context, struct task_score *score)
 {
     uint64_t begin = model_profiler_now(r->profiler);
-    enum rc rc = replica_forward(r, true);
+    enum rc rc = replica_forward(r, true, score);
 
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
-    if (rc != RC_OK) return rc;
-    begin = model_profiler_now(r->profiler);
-    if (r->objective == NULL) {
-        *score = task_loss(&r->task, &r->next, r->logits, r->logits_gradient);
-    } else {
-        rc = r->objective->loss(r->objective->context, &r->task, &r->next, r->logits,
-                                r->logits_gradient, score);
-    }
-    model_profiler_add(r->profiler, PROFILE_LOSS, begin);
     if (rc != RC_OK) return rc;
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(r->profiler);

@@ -4,8 +4,10 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/softmax.h"
+#include "replica/learners/workers.h"
 #include "replica/model/layers.h"
 #include "replica/model/loss.h"
+#include "replica/model/profile.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -135,20 +137,21 @@ enum rc task_init(struct task *task, const struct dataset_info *info, const stru
                          "token at each of %u steps; leave 'last' out",
                          wanted);
     }
-    if (task->heads == 1) return RC_OK;
-    if (info->target == DATA_REALS) {
+    if (task->heads > 1 && info->target == DATA_REALS) {
         return fault_set(why, RC_SHAPE,
                          "--model: heads answer with probabilities, and the data ask for real "
                          "values; end with one linear:classes");
     }
-    task->labels = mem_raw(predictions * sizeof(*task->labels));
-    if (task->labels != NULL) return RC_OK;
+    task->losses = mem_raw(predictions * sizeof(*task->losses));
+    if (task->heads > 1) task->labels = mem_raw(predictions * sizeof(*task->labels));
+    if (task->losses != NULL && (task->heads == 1 || task->labels != NULL)) return RC_OK;
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
 }
 
 void task_deinit(struct task *task)
 {
     mem_free(task->labels);
+    mem_free(task->losses);
     *task = (struct task){0};
 }
 
@@ -188,6 +191,77 @@ struct task_score task_loss(struct task *task, const struct batch *batch, const 
     uint32_t rows = batch->rows * task->rows * task->heads;
 
     return score_of(task, task_labels(task, batch), batch->targets, rows, logits, gradient);
+}
+
+/* A pass, and what its threads add to it. */
+struct judging {
+    struct task *task;
+    const struct task_pass *pass;
+    const uint32_t *labels; /* of all predictions */
+    uint32_t each, counted; /* predictions of a sample; of the batch, those that count */
+    uint64_t hits[WORKERS_MAX];
+};
+
+static enum rc judge_part(void *context, const struct team_outputs *outputs)
+{
+    struct judging *j = context;
+    const struct task_pass *pass = j->pass;
+    const struct task_objective *objective = pass->is_training ? pass->objective : NULL;
+    const struct task *task = j->task;
+    struct model_profiler *profiler = outputs->lane == 0 ? pass->profiler : NULL;
+    uint64_t begin = model_profiler_now(profiler);
+    size_t first = (size_t)outputs->first * j->each;
+    const struct loss_rows rows = {.logits = outputs->logits,
+                                   .gradient = outputs->gradient,
+                                   .rows = outputs->samples * j->each,
+                                   .outputs = task->outputs,
+                                   .counted = j->counted,
+                                   .losses = task->losses + first};
+    enum rc rc = RC_OK;
+
+    if (objective != NULL) {
+        rc = objective->loss(objective->context, task, pass->batch, first, &rows,
+                             &j->hits[outputs->lane]);
+    } else if (task->target == DATA_REALS) {
+        loss_rows_squared(&rows, pass->batch->targets + first * task->outputs);
+    } else {
+        j->hits[outputs->lane] = loss_rows_cross_entropy(&rows, j->labels + first);
+    }
+    model_profiler_add_inside(profiler, PROFILE_LOSS, begin);
+    return rc;
+}
+
+enum rc task_forward(struct task *task, const struct task_pass *pass, struct task_score *score)
+{
+    const struct batch *batch = pass->batch;
+    struct judging j = {.task = task, .pass = pass};
+    const struct team_pass forward = {
+        batch->values, batch->rows, pass->is_training, pass->logits, pass->gradient,
+        judge_part,    &j};
+    enum rc rc = RC_OK;
+
+    j.each = task->rows * (pass->is_training ? task->heads : 1);
+    j.counted = batch->rows * j.each;
+    *score = (struct task_score){.count = j.counted};
+    if (task->target != DATA_REALS) {
+        j.labels = pass->is_training ? task_labels(task, batch) : batch->labels;
+        j.counted = softmax_counted(j.labels, j.counted);
+    }
+    if (pass->is_training && pass->objective != NULL) {
+        uint64_t begin = model_profiler_now(pass->profiler);
+        rc = pass->objective->prepare(pass->objective->context, task, batch);
+        model_profiler_add_inside(pass->profiler, PROFILE_LOSS, begin);
+    }
+    if (rc == RC_OK) rc = team_judge(pass->team, &forward);
+    if (rc != RC_OK) return rc;
+    for (uint64_t i = 0; i < score->count; i++) {
+        score->loss += task->losses[i];
+    }
+    if (j.counted > 0) score->loss /= j.counted;
+    for (uint32_t l = 0; l < team_threads(pass->team); l++) {
+        score->hits += j.hits[l];
+    }
+    return RC_OK;
 }
 
 void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed)

@@ -1,6 +1,6 @@
 /*
  * task: what a model is to learn from a batch of some data: a class a sample, the next token at
- * each step, or real values; once for each of its heads. Joins dataset, model and loss. Any thread,
+ * each step, or real values; once for each of its heads. Joins dataset, team and loss. Any thread,
  * one at a time.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_TASK_H
@@ -8,6 +8,7 @@
 
 #include "replica/data/dataset.h"
 #include "replica/formats/model_file.h"
+#include "replica/learners/team.h"
 
 struct task {
     enum data_target target;
@@ -15,6 +16,7 @@ struct task {
     uint32_t heads;   /* of a training pass; evaluation merges them */
     uint32_t outputs; /* of a row and head: classes, or real values */
     uint32_t *labels; /* [batch][rows][heads], for several heads */
+    double *losses;   /* [batch][rows][heads], of a pass */
 };
 
 /** Steps of a sequence that the model of `spec` wants, for dataset_options.context; 0: any. */
@@ -48,16 +50,36 @@ struct task_score {
 
 /** Labels of a training pass, each head asked the same; NULL: real values. Borrowed. */
 const uint32_t *task_labels(struct task *task, const struct batch *batch);
-/** Loss and d(loss)/d(logits) of a training pass, all heads. */
+/** Loss and d(loss)/d(logits) of a training pass, all heads; `gradient` may be the logits. */
 struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
                             float *gradient);
-/* Another loss instead, computed on the host: distill/distill.c has one. */
+
+struct loss_rows; /* replica/model/loss.h */
+/* Another loss instead, computed on the host: distill/distill.c has one. What either returns ends
+ * the step. */
 struct task_objective {
-    /** As task_loss(). What it returns ends the step. */
-    enum rc (*loss)(void *context, struct task *task, const struct batch *batch,
-                    const float *logits, float *gradient, struct task_score *score);
+    /** Before the pass: what the batch is to be compared with. */
+    enum rc (*prepare)(void *context, struct task *task, const struct batch *batch);
+    /** The loss of a thread's rows (heads are rows of their own), which begin with number `first`
+     *  of the batch; several threads at a time. Adds to `hits`. */
+    enum rc (*loss)(void *context, const struct task *task, const struct batch *batch, size_t first,
+                    const struct loss_rows *rows, uint64_t *hits);
     void *context;
 };
+
+/* A pass of a team over a batch. */
+struct task_pass {
+    struct team *team;
+    const struct batch *batch;
+    bool is_training;
+    const struct task_objective *objective; /* of training; NULL: the task's own loss */
+    float *logits, *gradient;               /* as of struct team_pass */
+    struct model_profiler *profiler;        /* of the first thread; NULL: none */
+};
+/** Forward and loss, by each thread of its own samples: see team_judge(). The score has the same
+ *  bits with any number of threads, where the logits have. */
+MUST_USE enum rc task_forward(struct task *task, const struct task_pass *pass,
+                              struct task_score *score);
 
 /** task_loss(), for a pass that stays on a device; borrows from `batch` and `task`. */
 void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed);

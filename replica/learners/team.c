@@ -30,10 +30,11 @@ struct team {
     struct model_meeting meeting;
     /* Of the pass in hand: */
     const float *input, *gradient;
-    float *logits;
+    float *logits; /* NULL: they stay where they are */
     uint32_t batch;
     bool is_training;
-    team_work work; /* for each lane's part of `work_count` values; NULL: none */
+    const struct team_pass *pass; /* what is to be judged; NULL: nothing */
+    team_work work;               /* for each lane's part of `work_count` values; NULL: none */
     void *work_context;
     size_t work_count;
 };
@@ -237,6 +238,28 @@ static void share_out(struct team *team)
     }
 }
 
+/* Where the lane's part of logits or gradients of the batch begins. */
+static size_t begin_of(const struct team *team, const struct lane *lane)
+{
+    return lane->first * logits_of(team, team->is_training);
+}
+
+static enum rc judge(const struct team *team, uint32_t number)
+{
+    const struct lane *lane = &team->lanes[number];
+    const struct team_pass *pass = team->pass;
+    struct team_outputs outputs = {.lane = number, .first = lane->first, .samples = lane->samples};
+
+    if (pass->logits == NULL) {
+        outputs.logits = model_logits(lane->model);
+        if (pass->is_training) outputs.gradient = model_logits_gradient(lane->model);
+    } else {
+        outputs.logits = pass->logits + begin_of(team, lane);
+        if (pass->is_training) outputs.gradient = pass->gradient + begin_of(team, lane);
+    }
+    return pass->loss(pass->context, &outputs);
+}
+
 static void lane_forward(void *context, uint32_t number)
 {
     struct team *team = context;
@@ -251,7 +274,8 @@ static void lane_forward(void *context, uint32_t number)
     lane->model->first = lane->first;
     lane->rc = model_forward(lane->model, team->input + lane->first * values, lane->samples,
                              team->is_training,
-                             team->logits + lane->first * logits_of(team, team->is_training));
+                             team->logits != NULL ? team->logits + begin_of(team, lane) : NULL);
+    if (lane->rc == RC_OK && team->pass != NULL) lane->rc = judge(team, number);
 }
 
 static enum rc first_error(const struct team *team)
@@ -272,19 +296,29 @@ static enum rc first_error_of_work(const struct team *team)
     return rc;
 }
 
+static enum rc forward(struct team *team, const struct team_pass *pass)
+{
+    team->input = pass->input;
+    team->batch = pass->batch;
+    team->is_training = pass->is_training;
+    team->logits = pass->logits;
+    team->pass = pass->loss != NULL ? pass : NULL;
+    share_out(team);
+    workers_run(team->workers, lane_forward, team);
+    team->pass = NULL;
+    return first_error(team);
+}
+
 enum rc team_forward(struct team *team, const float *input, uint32_t batch, bool is_training,
                      float *logits)
 {
-    team->input = input;
-    team->batch = batch;
-    team->is_training = is_training;
-    team->logits = logits;
-    if (team->lanes_count == 1) {
-        return model_forward(team->lanes[0].model, input, batch, is_training, logits);
-    }
-    share_out(team);
-    workers_run(team->workers, lane_forward, team);
-    return first_error(team);
+    return forward(team, &(struct team_pass){input, batch, is_training, logits, NULL, NULL, NULL});
+}
+
+enum rc team_judge(struct team *team, const struct team_pass *pass)
+{
+    CHECK(pass->loss != NULL);
+    return forward(team, pass);
 }
 
 /* The lanes' parts of `count` values. */
@@ -325,8 +359,9 @@ static void lane_backward(void *context, uint32_t number)
     if (lane->samples == 0) {
         model_attend(lane->model, true, true);
     } else {
-        lane->rc =
-            model_backward(lane->model, team->gradient + lane->first * logits_of(team, true));
+        const float *gradient = team->gradient;
+        if (gradient != NULL) gradient += begin_of(team, lane);
+        lane->rc = model_backward(lane->model, gradient);
     }
     workers_meet(team->workers);
     if (first_error(team) != RC_OK) return; /* all of them see the same */

@@ -40,6 +40,24 @@ void team_set_stream(struct team *team, uint64_t stream, uint64_t passes);
 /** See model_forward(). */
 MUST_USE enum rc team_forward(struct team *team, const float *input, uint32_t batch,
                               bool is_training, float *logits);
+/* A thread's part of what a pass of the team found: of samples [first, first + samples), in
+ * training all heads. */
+struct team_outputs {
+    uint32_t lane, first, samples;
+    const float *logits;
+    float *gradient; /* the place of d(loss)/d(logits), which may be the logits' own; NULL: none */
+};
+typedef enum rc (*team_loss)(void *context, const struct team_outputs *outputs);
+struct team_pass {
+    const float *input;
+    uint32_t batch;
+    bool is_training;
+    float *logits, *gradient; /* of the batch; NULL where the backend's memory is the host's */
+    team_loss loss;           /* by every thread that has samples */
+    void *context;
+};
+/** Forward and loss: after it team_backward() needs no gradient but that of `gradient`. */
+MUST_USE enum rc team_judge(struct team *team, const struct team_pass *pass);
 /** work(context, part) by every thread, each for its part of `count` values; the first error in the
  *  order of threads. */
 MUST_USE enum rc team_each(struct team *team, size_t count, team_work work, void *context);

@@ -22,42 +22,103 @@ double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t 
                    softmax_counted(labels, batch));
 }
 
+uint32_t loss_rows_cross_entropy(const struct loss_rows *rows, const uint32_t *labels)
+{
+    return softmax_label_losses(&(struct softmax_rows){
+        .logits = rows->logits,
+        .labels = labels,
+        .rows = rows->rows,
+        .classes = rows->outputs,
+        .counted = rows->counted,
+        .gradient = rows->gradient,
+        .losses = rows->losses,
+    });
+}
+
+uint32_t loss_rows_distillation(const struct loss_rows *rows, const struct loss_teaching *teaching)
+{
+    double a = teaching->a, scale = a * teaching->temperature * teaching->temperature;
+    uint32_t hits = 0;
+
+    for (size_t r = 0; r < rows->rows; r++) {
+        size_t at = r * rows->outputs;
+        struct softmax_sums sums = softmax_mixture(&(struct softmax_mixture){
+            .logits = rows->logits + at,
+            .targets = teaching->teacher + at,
+            .labels = teaching->labels + r,
+            .rows = 1,
+            .classes = rows->outputs,
+            .counted = rows->counted,
+            .temperature = teaching->temperature,
+            .hard_share = 1.0 - a,
+            .soft_share = scale,
+            .gradient = rows->gradient != NULL ? rows->gradient + at : NULL,
+        });
+        rows->losses[r] = (1.0 - a) * sums.hard + scale * (sums.soft - sums.entropy);
+        hits += sums.correct;
+    }
+    return hits;
+}
+
 double loss_distillation(const float *logits, const float *teacher, const uint32_t *labels,
                          uint32_t batch, uint32_t classes, double temperature, double a,
                          float *gradient, uint32_t *correct)
 {
-    double scale = a * temperature * temperature;
-    struct softmax_sums sums;
+    uint32_t counted = softmax_counted(labels, batch);
+    double sum = 0.0, loss;
 
     CHECK(batch > 0 && classes > 0 && temperature > 0.0);
-    sums = softmax_mixture(&(struct softmax_mixture){
-        .logits = logits,
-        .targets = teacher,
-        .labels = labels,
-        .rows = batch,
-        .classes = classes,
-        .temperature = temperature,
-        .hard_share = 1.0 - a,
-        .soft_share = scale,
-        .gradient = gradient,
-    });
-    *correct = sums.correct;
-    return mean_of((1.0 - a) * sums.hard + scale * (sums.soft - sums.entropy), sums.counted);
+    *correct = 0;
+    for (size_t r = 0; r < batch; r++) {
+        size_t at = r * classes;
+        const struct loss_rows row = {.logits = logits + at,
+                                      .gradient = gradient != NULL ? gradient + at : NULL,
+                                      .rows = 1,
+                                      .outputs = classes,
+                                      .counted = counted,
+                                      .losses = &loss};
+        const struct loss_teaching teaching = {teacher + at, labels + r, temperature, a};
+
+        *correct += loss_rows_distillation(&row, &teaching);
+        sum += loss;
+    }
+    return mean_of(sum, counted);
+}
+
+void loss_rows_squared(const struct loss_rows *rows, const float *targets)
+{
+    double factor = 2.0 / ((double)rows->counted * rows->outputs);
+
+    for (size_t r = 0; r < rows->rows; r++) {
+        double sum = 0.0;
+        for (size_t i = r * rows->outputs; i < (r + 1) * rows->outputs; i++) {
+            double difference = (double)rows->logits[i] - (double)targets[i];
+            sum += difference * difference;
+            if (rows->gradient != NULL) rows->gradient[i] = (float)(factor * difference);
+        }
+        rows->losses[r] = sum / rows->outputs;
+    }
 }
 
 double loss_squared(const float *predicted, const float *targets, uint32_t rows, uint32_t outputs,
                     float *gradient)
 {
-    size_t count = (size_t)rows * outputs;
-    double sum = 0.0, factor = 2.0 / (double)count;
+    double sum = 0.0, loss;
 
-    CHECK(count > 0);
-    for (size_t i = 0; i < count; i++) {
-        double difference = (double)predicted[i] - (double)targets[i];
-        sum += difference * difference;
-        if (gradient != NULL) gradient[i] = (float)(factor * difference);
+    CHECK(rows > 0 && outputs > 0);
+    for (size_t r = 0; r < rows; r++) {
+        size_t at = r * outputs;
+        const struct loss_rows row = {.logits = predicted + at,
+                                      .gradient = gradient != NULL ? gradient + at : NULL,
+                                      .rows = 1,
+                                      .outputs = outputs,
+                                      .counted = rows,
+                                      .losses = &loss};
+
+        loss_rows_squared(&row, targets + at);
+        sum += loss;
     }
-    return sum / (double)count;
+    return sum / rows;
 }
 
 void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,

@@ -5,6 +5,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Rows of a batch: all, or those of one thread. */
+struct loss_rows {
+    const float *logits;
+    float *gradient; /* d(mean loss) / d(logits); NULL: not wanted; may be the logits */
+    uint32_t rows, outputs;
+    uint32_t counted; /* rows of the whole batch that count: whose mean the loss is */
+    double *losses;   /* [rows] is the loss of each, to be added up in their order */
+};
+/* What a student is to learn: see loss_distillation(). */
+struct loss_teaching {
+    const float *teacher;
+    const uint32_t *labels;
+    double temperature, a;
+};
+/** Those below by rows. They return argmax hits. */
+uint32_t loss_rows_cross_entropy(const struct loss_rows *rows, const uint32_t *labels);
+uint32_t loss_rows_distillation(const struct loss_rows *rows, const struct loss_teaching *teaching);
+void loss_rows_squared(const struct loss_rows *rows, const float *targets);
+
 /* Losses return the mean over rows (nats) and write d(loss)/d(logits) where `gradient` is not NULL;
  * it may be the memory of the logits. Rows labelled LABEL_IGNORE (kernels/softmax.h: padding) count
  * nowhere, also not in the mean, and get a gradient of 0; if all are, the loss is 0. */

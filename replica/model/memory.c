@@ -3,7 +3,8 @@
  * gradient, exists for the whole batch if it crosses segments or the backward pass reads it, and
  * for one slice otherwise. Values that a stage may compute in place share a home. What is alive at
  * different times shares memory: buffers are placed largest first at the lowest offset that is free
- * during their life (greedy by size, as in Pisarchyk, Lee 2020, arXiv:2001.03288).
+ * during their life (greedy by size, as in Pisarchyk, Lee 2020, arXiv:2001.03288). The loss leaves
+ * the gradient of the logits in their place.
  */
 #include "replica/model/plan.h"
 
@@ -163,6 +164,21 @@ static bool crosses(const struct model *model, uint32_t v)
     return false;
 }
 
+/* Unless a stage keeps it, nobody reads the output again once its gradient is there: one buffer for
+ * both, which is the value's. */
+static void join_output(struct model *model, struct buffer *buffers)
+{
+    const struct value *output = &model->values[model->values_count - 1];
+    struct buffer *data = &buffers[output->home];
+    struct buffer *gradient = &buffers[model->values_count + output->gradient_home];
+
+    if (model->is_unshared || output->home == 0) return;
+    if (model->stages[output->producer].keeps_output || data->to > gradient->from) return;
+    if (gradient->bytes == 0) return;
+    merge(data, gradient);
+    *gradient = (struct buffer){.bytes = 0};
+}
+
 /* All buffers of the model, by home; `bytes` is of one sample yet. Returns how many. */
 static uint32_t list_buffers(struct model *model, const bool *kept, struct buffer *buffers)
 {
@@ -180,6 +196,7 @@ static uint32_t list_buffers(struct model *model, const bool *kept, struct buffe
         if (value->home != 0) merge(&buffers[value->home], &data);
         if (value->has_gradient) merge(&buffers[n + value->gradient_home], &gradient);
     }
+    join_output(model, buffers);
     for (uint32_t s = 0; s < model->stages_count && model->with_gradients; s++) {
         if (model->stages[s].saved_bytes == 0) continue;
         buffers[count++] = (struct buffer){.kind = BUFFER_SAVED,
@@ -290,6 +307,9 @@ static void scale_buffers(struct model *model)
 
 static void assign(struct model *model)
 {
+    const struct value *output = &model->values[model->values_count - 1];
+    struct value *gradient = &model->values[output->gradient_home];
+
     for (uint32_t i = 0; i < model->buffers_count; i++) {
         const struct buffer *buffer = &model->buffers[i];
         char *arena = buffer->is_whole ? model->whole_arena : model->slice_arena;
@@ -307,6 +327,9 @@ static void assign(struct model *model)
             model->values[buffer->owner].is_gradient_whole = buffer->is_whole;
         }
     }
+    if (!output->has_gradient || gradient->gradient != NULL) return;
+    gradient->gradient = model->values[output->home].data; /* join_output() */
+    gradient->is_gradient_whole = true;
 }
 
 static void *take(struct model *model, size_t bytes)
@@ -367,7 +390,7 @@ static enum rc take_planes(struct model *model)
         (model->scratch = take(model, scratch * model->backend->value_bytes)) == NULL) {
         return RC_NOMEM;
     }
-    if (model->heads > 1) {
+    if (model->heads > 1 && !model->backend->is_host) {
         model->merged = mem_raw((size_t)model->batch_max * model_rows(model) * model->heads *
                                 model->classes * sizeof(float));
         if (model->merged == NULL) return RC_NOMEM;

@@ -375,12 +375,25 @@ static enum rc prepare(struct model *model, bool is_training)
     return rc;
 }
 
-/* Outputs to the host; several heads become one prediction unless they are to learn. */
+/* Outputs stay where they are; several heads become one prediction unless they are to learn. */
+static void keep(const struct run *run)
+{
+    struct model *model = run->model;
+    bool is_input = model->values[model->values_count - 1].home == 0; /* as of `rows` alone */
+    size_t rows = (size_t)run->batch * model_rows(model);
+
+    CHECK(model->backend->is_host);
+    model->logits = is_input ? run->input : model_output(model);
+    if (model->heads == 1 || run->is_training) return;
+    loss_merge_heads(model->logits, rows, model->heads, model->classes, model_output(model));
+}
+
+/* The same, to the host. */
 static enum rc fetch(const struct run *run, float *logits)
 {
     struct model *model = run->model;
     uint32_t output = model->values_count - 1;
-    bool is_input = model->values[output].home == 0; /* as of `rows` alone */
+    bool is_input = model->values[output].home == 0;
     size_t rows = (size_t)run->batch * model_rows(model);
     bool is_merged = model->heads > 1 && !run->is_training;
     float *to = is_merged ? model->merged : logits;
@@ -388,6 +401,10 @@ static enum rc fetch(const struct run *run, float *logits)
     size_t count = rows * model->heads * model->classes;
     enum rc rc = RC_OK;
 
+    if (is_merged && model->backend->is_host) {
+        loss_merge_heads(from, rows, model->heads, model->classes, logits);
+        return RC_OK;
+    }
     if (model->device != NULL) rc = model_device_fetch(model, &from, count);
     if (rc == RC_OK) {
         rc = model->backend->ops->download(model->backend, to, from, count * sizeof(float));
@@ -442,13 +459,15 @@ enum rc model_forward(struct model *model, const float *input, uint32_t batch, b
     CHECK(!is_training || model->with_gradients);
     backend_bind_thread(model->backend);
     model->batch = 0;
+    model->logits = NULL;
     if (model->device != NULL) {
         rc = model_device_feed(model, input, batch);
         run.input = model->device->input;
     }
     if (rc == RC_OK) rc = model_run_forward(model, run.input, batch, is_training);
     if (rc != RC_OK) model_attend(model, is_training, false); /* the others must not wait */
-    if (rc == RC_OK) rc = fetch(&run, logits);
+    if (rc == RC_OK && logits == NULL) keep(&run);
+    if (rc == RC_OK && logits != NULL) rc = fetch(&run, logits);
     if (rc != RC_OK || !is_training) return rc;
     model->batch = batch;
     model->input_values = run.input;
@@ -459,13 +478,15 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
 {
     size_t count = (size_t)model->batch * model_rows(model) * model->heads * model->classes;
     float *gradient = model_output_gradient(model);
-    enum rc rc;
+    enum rc rc = RC_OK;
 
     CHECK(model->batch > 0);
     backend_bind_thread(model->backend);
     model->closed = 0;
     if (gradient == NULL) return RC_OK; /* a model without parameters */
-    if (model->device != NULL) {
+    if (logits_gradient == NULL) {
+        CHECK(model->backend->is_host); /* it is there */
+    } else if (model->device != NULL) {
         rc = model_device_give(model, logits_gradient, gradient, count);
     } else {
         rc = model->backend->ops->upload(model->backend, gradient, logits_gradient,
@@ -476,6 +497,18 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
     model->batch = 0; /* activations are partly overwritten now */
     model->passes++;
     return rc;
+}
+
+const float *model_logits(const struct model *model)
+{
+    CHECK(model->logits != NULL);
+    return model->logits;
+}
+
+float *model_logits_gradient(const struct model *model)
+{
+    CHECK(model->backend->is_host);
+    return model_output_gradient(model);
 }
 
 /* The stage that is closed as number `i` of a pass. */

@@ -92,6 +92,11 @@ MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t
                                bool is_training, float *logits);
 /** Once after a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
 MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
+/** Where the backend's memory is the host's, both can be had without copies: of a forward pass with
+ *  `logits` NULL the logits, until the next pass; and before a backward pass with `logits_gradient`
+ *  NULL the place for it, which may be that of the logits. NULL: nothing depends on parameters. */
+const float *model_logits(const struct model *model);
+float *model_logits_gradient(const struct model *model);
 
 struct loss_sums; /* kernels/loss.h */
 

@@ -71,7 +71,7 @@ struct model {
     size_t whole_bytes, slice_bytes, unshared_bytes;
     float *tail;                  /* last slice of the input, padded with zeros */
     float *scratch;               /* a slice's gradient, where a stage cannot add */
-    float *merged;                /* logits of all heads, on the host; NULL with one */
+    float *merged;                /* logits of all heads of a device, on the host; or NULL */
     float *mean, *scale;          /* of the input, [channels], on the host */
     float *planes[SECTION_COUNT]; /* on the backend */
 
@@ -85,6 +85,7 @@ struct model {
     uint64_t stream, passes;             /* of dropout */
     uint64_t statistics_pass;            /* model_set_statistics_pass() */
     const float *input_values;           /* of the last training pass, borrowed */
+    const float *logits;                 /* of the last pass, in host memory; NULL: not there */
     uint32_t batch;                      /* of the last training pass; 0: none to go back from */
     const struct model_profile *profile; /* NULL: not wanted */
     struct model_device *device;         /* NULL: its memory is the host's */

@@ -191,13 +191,21 @@ static void check_value(uint64_t seed, const struct model *model, uint32_t v, ui
     if (home != 0) check_alive(seed, buffer_of(model, BUFFER_VALUE, home), time);
 }
 
+/* That of the output may lie in the logits' place, if nobody keeps them. */
 static void check_gradient(uint64_t seed, const struct model *model, uint32_t v, uint32_t time)
 {
     const struct value *value = &model->values[v];
+    const struct value *output = &model->values[model->values_count - 1];
+    uint32_t home = value->gradient_home;
+    const struct buffer *buffer = buffer_of(model, BUFFER_GRADIENT, home);
 
-    if (value->has_gradient) {
-        check_alive(seed, buffer_of(model, BUFFER_GRADIENT, value->gradient_home), time);
+    if (!value->has_gradient) return;
+    if (buffer == NULL && home == output->gradient_home) {
+        check_seed(seed, !model->stages[output->producer].keeps_output);
+        check_seed(seed, model->values[home].gradient == model->values[output->home].data);
+        buffer = buffer_of(model, BUFFER_VALUE, output->home);
     }
+    check_alive(seed, buffer, time);
 }
 
 /* Every stage finds what it reads and writes alive, forward and backward; and a value that is

@@ -1,10 +1,10 @@
 /*
- * Attention forward, by panels of LANES queries against tiles of KEYS_MAX keys with a running
+ * Attention forward, by blocks of SIDE queries against tiles of KEYS_MAX keys with a running
  * max and sum (Milakov, Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135).
- * Scores are kept the other way round, [key][query], so that a vector holds one key's scores of
- * LANES queries: maxima and sums then run down the keys without crossing lanes. A causal panel ends
- * at its own diagonal. Heads are packed first: their rows of a wide qkv would fall into a few sets
- * of the first cache only.
+ * Scores are kept the other way round, [key][query], so that a vector holds one key's scores of a
+ * panel of LANES queries: maxima and sums then run down the keys without crossing lanes. A causal
+ * panel ends at its own diagonal. Heads are packed first: their rows of a wide qkv would fall into
+ * a few sets of the first cache only.
  */
 #include "kernels/cpu/sequence/attention_product.h"
 
@@ -15,7 +15,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { KEYS_MAX = 256 };
+enum { KEYS_MAX = 2 * SIDE };
+
+_Static_assert(KEYS_MAX % SIDE == 0, "a tile never begins behind a query of the block");
 
 /* Where things lie in scratch memory, in values from its begin. */
 struct forward_layout {
@@ -25,12 +27,13 @@ struct forward_layout {
 struct forward {
     const struct attention *attention;
     struct head_rows queries, keys, values;
-    float *k, *v;                   /* [steps][padded] */
-    float *panel, *transposed;      /* the panel's queries: [LANES][padded], [padded][LANES] */
-    float *scores;                  /* [KEYS_MAX][LANES] */
-    float *sums;                    /* [LANES][padded]: of weights times values */
-    float max[LANES], total[LANES]; /* running max, running sum of weights */
-    float factor[LANES];            /* what earlier sums are worth after a tile */
+    float *k, *v;                 /* [steps][padded] */
+    float *block, *transposed;    /* its queries: [SIDE][padded], and of each panel
+                                     [padded][LANES] */
+    float *scores;                /* [KEYS_MAX][SIDE] */
+    float *sums;                  /* [SIDE][padded]: of weights times values */
+    float max[SIDE], total[SIDE]; /* running max, running sum of weights */
+    float factor[SIDE];           /* what earlier sums are worth after a tile */
 };
 
 static struct forward_layout forward_layout(const struct attention *attention)
@@ -42,38 +45,28 @@ static struct forward_layout forward_layout(const struct attention *attention)
     layout.rotation = scratch_take(&at, attention->is_rotary ? attention->steps * width : 0);
     layout.keys = scratch_take(&at, rows * padded);
     layout.values = scratch_take(&at, rows * padded);
-    layout.queries = scratch_take(&at, LANES * padded);
-    layout.transposed = scratch_take(&at, padded * LANES);
-    layout.scores = scratch_take(&at, KEYS_MAX * LANES);
-    layout.sums = scratch_take(&at, LANES * padded);
+    layout.queries = scratch_take(&at, SIDE * padded);
+    layout.transposed = scratch_take(&at, SIDE * padded);
+    layout.scores = scratch_take(&at, KEYS_MAX * SIDE);
+    layout.sums = scratch_take(&at, SIDE * padded);
     layout.total = at;
     return layout;
 }
 
-/* Key `first` + k of the tile lies behind query `query` + l where k > l + query - first. */
-static void mask_scores(float *scores, size_t rows, size_t first, size_t query)
-{
-    for (size_t k = query + 1 > first ? query + 1 - first : 0; k < rows; k++) {
-        size_t hidden = first + k - query;
-        for (size_t l = 0; l < hidden && l < LANES; l++) {
-            scores[k * LANES + l] = -INFINITY;
-        }
-    }
-}
-
-/* Scores to weights relative to the largest score so far. */
+/* A panel's scores to weights relative to the largest score so far. */
 FOR_EACH_CPU(static, void, softmax,
              (float *restrict scores, size_t rows, float *restrict max, float *restrict total,
               float *restrict factor),
              (scores, rows, max, total, factor))
 {
+    const float least = cpu_exp_least();
     float high[LANES], sum[LANES];
 
     memcpy(high, max, sizeof(high));
     for (size_t k = 0; k < rows; k++) {
 #pragma GCC unroll 1
         for (size_t l = 0; l < LANES; l++) {
-            float score = scores[k * LANES + l];
+            float score = scores[k * SIDE + l];
             high[l] = score > high[l] ? score : high[l];
         }
     }
@@ -83,75 +76,102 @@ FOR_EACH_CPU(static, void, softmax,
     for (size_t k = 0; k < rows; k++) {
 #pragma GCC unroll 1
         for (size_t l = 0; l < LANES; l++) {
-            float weight = cpu_exp(scores[k * LANES + l] - high[l]);
-            scores[k * LANES + l] = weight;
+            float weight = cpu_exp_shifted(scores[k * SIDE + l] - high[l], least);
+            scores[k * SIDE + l] = weight;
             sum[l] += weight;
         }
     }
     for (size_t l = 0; l < LANES; l++) {
-        factor[l] = cpu_exp(max[l] - high[l]);
+        factor[l] = cpu_exp_shifted(max[l] - high[l], least);
         total[l] = total[l] * factor[l] + sum[l];
         max[l] = high[l];
     }
 }
 
-/* One tile: keys [first, first + rows) for the panel that begins at `query`. */
-static void absorb_tile(struct forward *f, size_t first, size_t rows, size_t query)
+/* Keys [first, first + keys) for the block of `queries` queries that begins at `query`. */
+struct tile {
+    size_t first, keys, query, queries;
+};
+
+/* Of the tile's keys, those up to number `seen` of the block's. */
+static size_t keys_seen(const struct forward *f, const struct tile *tile, size_t seen)
+{
+    size_t keys = tile->query + seen - tile->first;
+
+    return f->attention->is_causal && keys < tile->keys ? keys : tile->keys;
+}
+
+static void weigh_tile(struct forward *f, const struct tile *tile)
 {
     size_t padded = f->keys.padded;
 
-    tile_product(&(struct tile_product){.rows = round_up(rows, ROWS),
-                                        .columns = LANES,
-                                        .inner = f->keys.width,
-                                        .a = f->k + first * padded,
-                                        .a_row = padded,
-                                        .a_inner = 1,
-                                        .b = f->transposed,
-                                        .b_stride = LANES,
-                                        .c = f->scores,
-                                        .c_stride = LANES});
-    if (f->attention->is_causal) mask_scores(f->scores, rows, first, query);
-    softmax(f->scores, rows, f->max, f->total, f->factor);
-    for (size_t q = 0; q < LANES && first > 0; q++) {
+    for (size_t q = 0; q < tile->queries; q += LANES) {
+        size_t keys = keys_seen(f, tile, panel_keys(q));
+
+        tile_product(&(struct tile_product){.rows = round_up(keys, ROWS),
+                                            .columns = LANES,
+                                            .inner = f->keys.width,
+                                            .a = f->k + tile->first * padded,
+                                            .a_row = padded,
+                                            .a_inner = 1,
+                                            .b = f->transposed + q * padded,
+                                            .b_stride = LANES,
+                                            .c = f->scores + q,
+                                            .c_stride = SIDE});
+        if (f->attention->is_causal) {
+            mask_scores(f->scores + q, keys, tile->first, tile->query + q);
+        }
+        softmax(f->scores + q, keys, f->max + q, f->total + q, f->factor + q);
+    }
+}
+
+static void absorb_tile(struct forward *f, const struct tile *tile)
+{
+    size_t padded = f->keys.padded;
+
+    weigh_tile(f, tile);
+    for (size_t q = 0; q < tile->queries && tile->first > 0; q++) {
         for (size_t d = 0; d < padded; d++) {
             f->sums[q * padded + d] *= f->factor[q];
         }
     }
-    for (size_t q = 0; q < LANES; q += ROWS) {
-        size_t seen = query + q + ROWS - first;
+    for (size_t q = 0; q < tile->queries; q += ROWS) {
         tile_product(&(struct tile_product){
             .rows = ROWS,
             .columns = padded,
-            .inner = f->attention->is_causal && seen < rows ? seen : rows,
+            .inner = keys_seen(f, tile, q + ROWS),
             .a = f->scores + q,
             .a_row = 1,
-            .a_inner = LANES,
-            .b = f->v + first * padded,
+            .a_inner = SIDE,
+            .b = f->v + tile->first * padded,
             .b_stride = padded,
             .c = f->sums + q * padded,
             .c_stride = padded,
-            .adds = first > 0,
+            .adds = tile->first > 0,
         });
     }
 }
 
-static void forward_panel(struct forward *f, size_t query, float *y, float *statistics)
+static void forward_block(struct forward *f, size_t query, float *y, float *statistics)
 {
     const struct attention *attention = f->attention;
-    size_t width = f->queries.width, padded = f->queries.padded;
-    size_t end =
-        attention->is_causal && query + LANES < attention->steps ? query + LANES : attention->steps;
+    size_t width = f->queries.width, padded = f->queries.padded, left = attention->steps - query;
+    size_t queries = left < SIDE ? left : SIDE;
+    size_t end = attention->is_causal ? query + queries : attention->steps;
 
-    head_pack(&f->queries, query, LANES, 1.0F / sqrtf((float)width), f->panel);
-    head_transpose(f->panel, padded, f->transposed);
-    for (size_t l = 0; l < LANES; l++) {
-        f->max[l] = -INFINITY;
-        f->total[l] = 0.0F;
+    head_pack(&f->queries, query, round_up(queries, LANES), 1.0F / sqrtf((float)width), f->block);
+    for (size_t q = 0; q < queries; q += LANES) {
+        head_transpose(f->block + q * padded, padded, f->transposed + q * padded);
+    }
+    for (size_t q = 0; q < SIDE; q++) {
+        f->max[q] = -INFINITY;
+        f->total[q] = 0.0F;
     }
     for (size_t first = 0; first < end; first += KEYS_MAX) {
-        absorb_tile(f, first, end - first < KEYS_MAX ? end - first : KEYS_MAX, query);
+        size_t keys = end - first < KEYS_MAX ? end - first : KEYS_MAX;
+        absorb_tile(f, &(struct tile){first, keys, query, queries});
     }
-    for (size_t q = 0; q < LANES && query + q < attention->steps; q++) {
+    for (size_t q = 0; q < queries; q++) {
         float *row = y + (query + q) * attention->width;
         float share = 1.0F / f->total[q];
         for (size_t d = 0; d < width; d++) {
@@ -170,8 +190,8 @@ static void forward_head(struct forward *f, const float *qkv, float *y, float *s
     f->values.from = qkv + 2 * (size_t)f->attention->width;
     head_pack(&f->keys, 0, rows, 1.0F, f->k);
     head_pack(&f->values, 0, rows, 1.0F, f->v);
-    for (size_t query = 0; query < f->attention->steps; query += LANES) {
-        forward_panel(f, query, y, statistics);
+    for (size_t query = 0; query < f->attention->steps; query += SIDE) {
+        forward_block(f, query, y, statistics);
     }
 }
 
@@ -201,7 +221,7 @@ static struct forward forward_of(const struct attention *attention, float *scrat
         .values = rows,
         .k = scratch + layout.keys,
         .v = scratch + layout.values,
-        .panel = scratch + layout.queries,
+        .block = scratch + layout.queries,
         .transposed = scratch + layout.transposed,
         .scores = scratch + layout.scores,
         .sums = scratch + layout.sums,

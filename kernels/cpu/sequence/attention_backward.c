@@ -14,10 +14,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { SIDE = 64 };
-
-_Static_assert(SIDE % LANES == 0 && LANES % ROWS == 0, "tiles are made of panels and blocks");
-
 struct backward_layout {
     size_t rotation;
     size_t queries, dy, dqueries;             /* [steps][padded] */
@@ -46,7 +42,7 @@ struct tile {
 static struct backward_layout backward_layout(const struct attention *attention)
 {
     size_t width = attention->width / attention->heads, padded = round_up(width, LANES);
-    size_t rows = round_up(attention->steps, LANES), at = 0;
+    size_t rows = round_up(attention->steps, SIDE), at = 0;
     struct backward_layout layout;
 
     layout.rotation = scratch_take(&at, attention->is_rotary ? attention->steps * width : 0);
@@ -94,25 +90,18 @@ static void pack_queries(const struct backward *b)
     }
 }
 
-static void mask_scores(float *scores, size_t rows, size_t query)
-{
-    for (size_t k = query + 1; k < rows; k++) {
-        for (size_t l = 0; l < k - query && l < LANES; l++) {
-            scores[k * SIDE + l] = -INFINITY;
-        }
-    }
-}
-
 /* Scores and d(weights) of a panel become weights and d(scores). */
 FOR_EACH_CPU(static, void, weigh_again,
              (float *restrict scores, float *restrict gradient, size_t rows,
               const float *restrict statistics, const float *restrict products),
              (scores, gradient, rows, statistics, products))
 {
+    const float least = cpu_exp_least();
+
     for (size_t k = 0; k < rows; k++) {
 #pragma GCC unroll 1
         for (size_t l = 0; l < LANES; l++) {
-            float weight = cpu_exp(scores[k * SIDE + l] - statistics[l]);
+            float weight = cpu_exp_shifted(scores[k * SIDE + l] - statistics[l], least);
             scores[k * SIDE + l] = weight;
             gradient[k * SIDE + l] = weight * (gradient[k * SIDE + l] - products[l]);
         }
@@ -126,7 +115,8 @@ static void recompute(const struct backward *b, const struct tile *tile)
 
     for (size_t q = 0; q < tile->queries; q += LANES) {
         size_t query = tile->query + q;
-        size_t keys = tile->is_diagonal && q + LANES < tile->keys ? q + LANES : tile->keys;
+        bool is_cut = tile->is_diagonal && panel_keys(q) < tile->keys;
+        size_t keys = is_cut ? panel_keys(q) : tile->keys;
         float *weights = b->scratch + b->at.weights + q;
         float *dscores = b->scratch + b->at.dscores + q;
         struct tile_product product = {
@@ -147,7 +137,7 @@ static void recompute(const struct backward *b, const struct tile *tile)
         product.b = b->scratch + b->at.dy_transposed + query * padded;
         product.c = dscores;
         tile_product(&product);
-        if (tile->is_diagonal) mask_scores(weights, keys, q);
+        if (tile->is_diagonal) mask_scores(weights, keys, 0, q);
         weigh_again(weights, dscores, keys, b->scratch + b->at.statistics + query,
                     b->scratch + b->at.products + query);
     }
@@ -181,7 +171,7 @@ static void add_to_keys(const struct backward *b, const struct tile *tile, size_
 
 static void add_to_queries(const struct backward *b, const struct tile *tile)
 {
-    size_t padded = b->keys.padded, queries = round_up(tile->queries, LANES);
+    size_t padded = b->keys.padded, queries = round_up(tile->queries, ROWS);
     size_t step = tile->is_diagonal ? ROWS : queries;
 
     for (size_t q = 0; q < queries; q += step) {

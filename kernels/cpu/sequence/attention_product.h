@@ -1,6 +1,6 @@
 /*
  * attention_product: the matrix product of attention's tiles, and how rows lie in scratch memory.
- * Tiles are small (64 x 64 x 32), lie packed in the cache and are often cut by the diagonal:
+ * Tiles are small (48 x 48 x 32), lie packed in the cache and are often cut by the diagonal:
  * a library's packing and call cost as much as such a product. Only attention*.c includes it.
  */
 #ifndef GRAPEVINE_KERNELS_CPU_SEQUENCE_ATTENTION_PRODUCT_H
@@ -8,7 +8,11 @@
 
 #include "kernels/cpu/internal.h"
 
-enum { LANES = 16, ROWS = 4 }; /* values side by side, rows at once: what registers hold */
+/* Values side by side, rows at once: what registers hold. A block of queries or keys is whole both
+ * ways. */
+enum { LANES = 16, ROWS = 6, SIDE = 48 };
+
+_Static_assert(SIDE % LANES == 0 && SIDE % ROWS == 0, "blocks are made of panels and of tiles");
 
 /* C[rows][columns] = (adds ? C : 0) + A B; rows a multiple of ROWS, columns of LANES. Element
  * (i, k) of A is a[i * a_row + k * a_inner]. */
@@ -24,6 +28,9 @@ struct tile_product {
 };
 
 void tile_product(const struct tile_product *product);
+/* Scores [rows][SIDE] of the keys from `first` on, of the panel of LANES queries from `query` on:
+ * of keys behind their query they become minus infinity. */
+void mask_scores(float *scores, size_t rows, size_t first, size_t query);
 
 /* One head of one sample, and where its rows of queries, keys or values come from. */
 struct head_rows {
@@ -54,6 +61,13 @@ size_t attention_backward_scratch(const struct attention *attention);
 static inline size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
+}
+
+/* Where the mask begins, a panel at `query` has weights for so many keys: those that its last query
+ * sees, and, as zeros, those that others in that one's register tile see. */
+static inline size_t panel_keys(size_t query)
+{
+    return round_up(query + LANES, ROWS);
 }
 
 /* Room for `count` values in scratch memory, which begin at *at; both in float32 values. */
