@@ -94,6 +94,23 @@ enum rc conv_local_create(struct cpu_backend *backend, const struct conv_options
 /** RC_UNSUPPORTED when the library has no fast form for this shape. */
 enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv);
+/** RC_UNSUPPORTED but for 3x3 windows one pixel apart on whole blocks of channels, with AVX2. */
+enum rc conv_winograd_create(struct cpu_backend *backend, const struct conv_options *options,
+                             struct conv **conv);
+/* A call of backward_weights(). */
+struct conv_gradients {
+    struct image_shape out;
+    const float *x, *dy;
+    bool is_first;
+    float *dweight, *dbias;
+};
+
+/** Whether a first layer's weights get their gradient from conv_first_weights(), with scratch
+ * memory of so many bytes. */
+bool conv_first_serves(const struct conv_options *options, struct image_shape out);
+size_t conv_first_scratch(const struct cpu_backend *backend, const struct conv_options *options);
+void conv_first_weights(struct cpu_backend *backend, const struct conv_options *options,
+                        const struct conv_gradients *gradients);
 enum rc conv_reference_create(struct cpu_backend *backend, const struct conv_options *options,
                               struct conv **conv);
 /** NULL where oneDNN is not built in or does not start. */

@@ -479,6 +479,11 @@ static enum rc conv_backward_weights(struct conv *conv, const void *x, const voi
                               {DNNL_ARG_DIFF_BIAS, c->bias_memory}};
     enum rc rc;
 
+    if (conv_first_serves(&c->options, c->base.out)) {
+        conv_first_weights(c->backend, &c->options,
+                           &(struct conv_gradients){c->base.out, x, dy, is_first, dweight, dbias});
+        return RC_OK;
+    }
     CHECK(pass->primitive != NULL);
     rc = operand_begin(c, &pass->x, x);
     if (rc == RC_OK) rc = operand_begin(c, &pass->y, dy);
@@ -538,7 +543,9 @@ enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_option
     rc = plain_forms_create(c);
     if (rc == RC_OK) rc = pass_create(c, dnnl_forward_training, &c->forward);
     if (rc == RC_OK && options->with_gradients) {
-        rc = pass_create(c, dnnl_backward_weights, &c->weights);
+        rc = conv_first_serves(options, c->base.out)
+                 ? cpu_scratch_reserve(backend, conv_first_scratch(backend, options))
+                 : pass_create(c, dnnl_backward_weights, &c->weights);
     }
     if (rc == RC_OK && options->with_gradients && options->with_input_gradient) {
         rc = pass_create(c, dnnl_backward_data, &c->data);

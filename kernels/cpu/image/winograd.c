@@ -1,0 +1,535 @@
+/*
+ * The transforms of winograd.h for eight channels in a register, and the product of small matrices.
+ * Values of a tile are transformed down its columns into a buffer in first-level cache and then
+ * along its rows. The tile of a product is 6 rows x 16 columns in twelve registers.
+ */
+#include "kernels/cpu/image/winograd.h"
+
+#include "base/check.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+#include <string.h>
+
+#define AVX2        __attribute__((target("avx2,fma")))
+#define INLINE_AVX2 static inline __attribute__((always_inline)) AVX2
+
+enum { OUTS = WINOGRAD_OUTS, INS = WINOGRAD_INS, LANES = WINOGRAD_LANES, TAPS = WINOGRAD_TAPS };
+
+INLINE_AVX2 __m256 times(float factor, __m256 x)
+{
+    return _mm256_mul_ps(_mm256_set1_ps(factor), x);
+}
+
+/* factor x + y */
+INLINE_AVX2 __m256 plus(float factor, __m256 x, __m256 y)
+{
+    return _mm256_fmadd_ps(_mm256_set1_ps(factor), x, y);
+}
+
+/* The transforms of images come in pairs of rows, so that all a pair needs of a tile stays in
+ * registers on its way: rows `pair` of B^T d ... */
+INLINE_AVX2 void inputs_pair(int pair, const __m256 *d, __m256 *v)
+{
+    if (pair == 0) { /* rows 0 and 5 */
+        v[0] = plus(-5.0F, d[2], plus(4.0F, d[0], d[4]));
+        v[1] = plus(-5.0F, d[3], plus(4.0F, d[1], d[5]));
+    } else if (pair == 1) { /* 1 and 2 */
+        __m256 even = plus(-4.0F, d[2], d[4]), odd = plus(-4.0F, d[1], d[3]);
+        v[0] = _mm256_add_ps(even, odd);
+        v[1] = _mm256_sub_ps(even, odd);
+    } else { /* 3 and 4 */
+        __m256 even = _mm256_sub_ps(d[4], d[2]), odd = _mm256_sub_ps(d[3], d[1]);
+        v[0] = plus(2.0F, odd, even);
+        v[1] = plus(-2.0F, odd, even);
+    }
+}
+
+/* ... of A d ... */
+INLINE_AVX2 void gradients_pair(int pair, const __m256 *d, __m256 *v)
+{
+    if (pair == 0) {
+        v[0] = d[0];
+        v[1] = d[3];
+    } else if (pair == 1) {
+        __m256 even = _mm256_add_ps(d[0], d[2]), odd = _mm256_add_ps(d[1], d[3]);
+        v[0] = _mm256_add_ps(even, odd);
+        v[1] = _mm256_sub_ps(even, odd);
+    } else {
+        __m256 even = plus(4.0F, d[2], d[0]), odd = plus(4.0F, d[3], d[1]);
+        v[0] = plus(2.0F, odd, even);
+        v[1] = plus(-2.0F, odd, even);
+    }
+}
+
+/* Which rows of six points pair `pair` is. */
+static inline int pair_row(int pair, int which)
+{
+    if (pair == 0) return which == 0 ? 0 : INS - 1;
+    return 2 * pair - 1 + which;
+}
+
+/* ... and of A^T m: rows 0 and 2, or 1 and 3. */
+INLINE_AVX2 void outputs_pair(int pair, const __m256 *m, __m256 *y)
+{
+    if (pair == 0) {
+        __m256 a = _mm256_add_ps(m[1], m[2]), b = _mm256_add_ps(m[3], m[4]);
+        y[0] = _mm256_add_ps(_mm256_add_ps(m[0], a), b);
+        y[1] = plus(4.0F, b, a);
+    } else {
+        __m256 a = _mm256_sub_ps(m[1], m[2]), b = _mm256_sub_ps(m[3], m[4]);
+        y[0] = plus(2.0F, b, a);
+        y[1] = _mm256_add_ps(plus(8.0F, b, a), m[5]);
+    }
+}
+
+/* u = G g */
+INLINE_AVX2 void filters_transform(const __m256 *g, __m256 *u)
+{
+    __m256 a = times(-1.0F / 6.0F, _mm256_add_ps(g[0], g[2])), b = times(-1.0F / 6.0F, g[1]);
+    __m256 c = plus(1.0F / 24.0F, g[0], times(1.0F / 6.0F, g[2])), d = times(1.0F / 12.0F, g[1]);
+
+    u[0] = times(0.25F, g[0]);
+    u[1] = _mm256_add_ps(a, b);
+    u[2] = _mm256_sub_ps(a, b);
+    u[3] = _mm256_add_ps(c, d);
+    u[4] = _mm256_sub_ps(c, d);
+    u[5] = g[2];
+}
+
+/* g = G^T u */
+INLINE_AVX2 void filters_transform_back(const __m256 *u, __m256 *g)
+{
+    __m256 a = _mm256_add_ps(u[1], u[2]), b = _mm256_sub_ps(u[1], u[2]);
+    __m256 c = _mm256_add_ps(u[3], u[4]), d = _mm256_sub_ps(u[3], u[4]);
+
+    g[0] = plus(0.25F, u[0], plus(1.0F / 24.0F, c, times(-1.0F / 6.0F, a)));
+    g[1] = plus(1.0F / 12.0F, d, times(-1.0F / 6.0F, b));
+    g[2] = _mm256_add_ps(times(1.0F / 6.0F, _mm256_sub_ps(c, a)), u[5]);
+}
+
+/* --- tiles ------------------------------------------------------------------------------------*/
+
+/* Where one tile lies: rows and columns from a first one that may be negative, and which of `size`
+ * each way are inside of the image. */
+struct place {
+    size_t image, down, across;
+    int64_t row, column;
+    int rows_from, rows_to, columns_from, columns_to;
+    bool is_inside; /* all of them */
+};
+
+/* At least one is. */
+static inline void inside(int64_t at, int size, uint32_t extent, int *from, int *to)
+{
+    *from = at < 0 ? (int)-at : 0;
+    *to = at + size > extent ? (int)(extent - at) : size;
+}
+
+static inline void place_set(const struct winograd_grid *g, int size, struct place *p)
+{
+    p->row = g->top + (int64_t)(p->down * OUTS);
+    p->column = g->left + (int64_t)(p->across * OUTS);
+    inside(p->row, size, g->shape.height, &p->rows_from, &p->rows_to);
+    inside(p->column, size, g->shape.width, &p->columns_from, &p->columns_to);
+    p->is_inside = p->rows_to - p->rows_from == size && p->columns_to - p->columns_from == size;
+}
+
+static inline struct place place_of(const struct winograd_grid *g, size_t tile, int size)
+{
+    size_t each = g->down * g->across, of_image = tile % each;
+    struct place p = {
+        .image = tile / each, .down = of_image / g->across, .across = of_image % g->across};
+
+    place_set(g, size, &p);
+    return p;
+}
+
+static inline void place_next(const struct winograd_grid *g, int size, struct place *p)
+{
+    if (++p->across == g->across) {
+        p->across = 0;
+        if (++p->down == g->down) {
+            p->down = 0;
+            p->image++;
+        }
+    }
+    place_set(g, size, p);
+}
+
+/* The nearest of [from, to) to `i`. */
+static inline ptrdiff_t within(int i, int from, int to)
+{
+    return i < from ? from : i < to ? i : to - 1;
+}
+
+INLINE_AVX2 __m256 mask_of(int i, int from, int to)
+{
+    return _mm256_castsi256_ps(_mm256_set1_epi32(-(i >= from && i < to)));
+}
+
+/* A tile of eight channels, where it lies in an image or in a copy. */
+struct tile {
+    float *values;
+    ptrdiff_t row_step, column_step;
+};
+
+/* The tile's place in its image; may begin outside. */
+static inline struct tile tile_of(const struct winograd_grid *g, const struct place *p, size_t c,
+                                  const float *images)
+{
+    struct image_shape s = g->shape;
+    ptrdiff_t step = (ptrdiff_t)s.block, row_step = (ptrdiff_t)s.width * step;
+    size_t plane = (p->image * s.channels + c / s.block * s.block) * s.height * s.width;
+
+    return (struct tile){(float *)images + (ptrdiff_t)plane + p->row * row_step + p->column * step +
+                             (ptrdiff_t)(c % s.block),
+                         row_step, step};
+}
+
+/* What hangs over is read from the nearest pixel inside and made 0: no branches. */
+INLINE_AVX2 void tile_copy_in(const struct place *p, int size, const struct tile *tile, float *copy)
+{
+    ptrdiff_t at[INS];
+    __m256 columns[INS];
+
+    for (int j = 0; j < size; j++) {
+        at[j] = within(j, p->columns_from, p->columns_to) * tile->column_step;
+        columns[j] = mask_of(j, p->columns_from, p->columns_to);
+    }
+    for (int i = 0; i < size; i++) {
+        const float *x = tile->values + within(i, p->rows_from, p->rows_to) * tile->row_step;
+        __m256 row = mask_of(i, p->rows_from, p->rows_to);
+        for (int j = 0; j < size; j++) {
+            __m256 mask = _mm256_and_ps(row, columns[j]);
+            _mm256_storeu_ps(copy + (i * INS + j) * LANES,
+                             _mm256_and_ps(mask, _mm256_loadu_ps(x + at[j])));
+        }
+    }
+}
+
+static void tile_copy_out(const struct place *p, const float *copy, const struct tile *tile)
+{
+    for (int i = 0; i < p->rows_to; i++) {
+        for (int j = 0; j < p->columns_to; j++) {
+            memcpy(tile->values + i * tile->row_step + j * tile->column_step,
+                   copy + (i * OUTS + j) * LANES, LANES * sizeof(float));
+        }
+    }
+}
+
+/* The flags are constants where these are inlined. */
+INLINE_AVX2 void read_pair(const float *x, ptrdiff_t row_step, bool is_gradient, int pair,
+                           float *first, float *second, size_t stride)
+{
+    const int size = is_gradient ? OUTS : INS;
+    __m256 d[INS], v[2], half[2][INS];
+
+    for (int j = 0; j < size; j++) {
+        for (int i = 0; i < size; i++) {
+            d[i] = _mm256_loadu_ps(x + i * row_step + j * LANES);
+        }
+        if (is_gradient)
+            gradients_pair(pair, d, v);
+        else
+            inputs_pair(pair, d, v);
+        half[0][j] = v[0];
+        half[1][j] = v[1];
+    }
+    for (int i = 0; i < 2; i++) {
+        float *row = i == 0 ? first : second;
+        for (int across = 0; across < INS / 2; across++) {
+            if (is_gradient)
+                gradients_pair(across, half[i], v);
+            else
+                inputs_pair(across, half[i], v);
+            _mm256_storeu_ps(row + (size_t)pair_row(across, 0) * stride, v[0]);
+            _mm256_storeu_ps(row + (size_t)pair_row(across, 1) * stride, v[1]);
+        }
+    }
+}
+
+INLINE_AVX2 void tile_read(const float *x, ptrdiff_t row_step, bool is_gradient, float *to,
+                           size_t stride)
+{
+    size_t row = INS * stride;
+
+    read_pair(x, row_step, is_gradient, 0, to, to + 5 * row, stride);
+    read_pair(x, row_step, is_gradient, 1, to + row, to + 2 * row, stride);
+    read_pair(x, row_step, is_gradient, 2, to + 3 * row, to + 4 * row, stride);
+}
+
+/* Tiles that hang over are read by way of a copy with zeros around it, and so are those of other
+ * layouts. */
+INLINE_AVX2 void tiles_read(const struct winograd_grid *g, const float *images, size_t first,
+                            size_t count, bool is_gradient, const struct winograd_planes *to)
+{
+    const int size = is_gradient ? OUTS : INS;
+    float copy[INS * INS * LANES];
+    struct place p = place_of(g, first, size);
+
+    for (size_t t = 0; t < count; t++, place_next(g, size, &p)) {
+        float *values = to->values + t * to->channels;
+        for (size_t c = 0; c < to->channels; c += LANES) {
+            struct tile tile = tile_of(g, &p, c, images);
+            if (!p.is_inside || tile.column_step != LANES) {
+                tile_copy_in(&p, size, &tile, copy);
+                tile = (struct tile){copy, INS * LANES, LANES};
+            }
+            tile_read(tile.values, tile.row_step, is_gradient, values + c, to->stride);
+        }
+    }
+}
+
+AVX2 void winograd_inputs(const struct winograd_grid *grid, const float *images, size_t first,
+                          size_t count, const struct winograd_planes *to)
+{
+    tiles_read(grid, images, first, count, false, to);
+}
+
+AVX2 void winograd_gradients(const struct winograd_grid *grid, const float *images, size_t first,
+                             size_t count, const struct winograd_planes *to)
+{
+    tiles_read(grid, images, first, count, true, to);
+}
+
+/* Bias and least value of the outputs of eight channels. */
+struct finish {
+    __m256 bias, least;
+};
+
+INLINE_AVX2 void write_pair(const float *from, size_t stride, int pair, struct finish finish,
+                            float *first, float *second)
+{
+    __m256 m[INS], y[2], half[2][INS];
+
+    for (int j = 0; j < INS; j++) {
+        for (int i = 0; i < INS; i++) {
+            m[i] = _mm256_loadu_ps(from + (size_t)(i * INS + j) * stride);
+        }
+        outputs_pair(pair, m, y);
+        half[0][j] = y[0];
+        half[1][j] = y[1];
+    }
+    for (int i = 0; i < 4; i++) {
+        float *row = i < 2 ? first : second;
+        outputs_pair(i % 2, half[i / 2], y);
+        for (int j = 0; j < 2; j++) {
+            _mm256_storeu_ps(row + (i % 2 + 2 * j) * LANES,
+                             _mm256_max_ps(finish.least, _mm256_add_ps(y[j], finish.bias)));
+        }
+    }
+}
+
+INLINE_AVX2 void tile_write(const float *from, size_t stride, struct finish finish, float *y,
+                            ptrdiff_t row_step)
+{
+    write_pair(from, stride, 0, finish, y, y + 2 * row_step);
+    write_pair(from, stride, 1, finish, y + row_step, y + 3 * row_step);
+}
+
+AVX2 void winograd_outputs(const struct winograd_grid *grid, const struct winograd_planes *from,
+                           size_t first, size_t count, const float *bias, bool with_relu,
+                           float *images)
+{
+    struct finish finish = {_mm256_setzero_ps(), _mm256_set1_ps(-__builtin_inff())};
+    struct place p = place_of(grid, first, OUTS);
+    float copy[OUTS * OUTS * LANES];
+
+    if (with_relu) finish.least = _mm256_setzero_ps();
+    for (size_t t = 0; t < count; t++, place_next(grid, OUTS, &p)) {
+        for (size_t c = 0; c < from->channels; c += LANES) {
+            const float *m = from->values + t * from->channels + c;
+            struct tile tile = tile_of(grid, &p, c, images);
+            bool is_direct = p.is_inside && tile.column_step == LANES;
+            if (bias != NULL) finish.bias = _mm256_loadu_ps(bias + c);
+            tile_write(m, from->stride, finish, is_direct ? tile.values : copy,
+                       is_direct ? tile.row_step : OUTS * LANES);
+            if (!is_direct) tile_copy_out(&p, copy, &tile);
+        }
+    }
+}
+
+/* --- filters ----------------------------------------------------------------------------------*/
+
+/* Eight filters that lie `stride` values apart, a register a tap. */
+INLINE_AVX2 void filters_load(const float *weight, size_t stride, bool is_turned,
+                              __m256 (*taps)[TAPS])
+{
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i at = _mm256_mullo_epi32(lanes, _mm256_set1_epi32((int)stride));
+
+    for (int i = 0; i < TAPS * TAPS; i++) {
+        int tap = is_turned ? TAPS * TAPS - 1 - i : i;
+        taps[i / TAPS][i % TAPS] = _mm256_i32gather_ps(weight + tap, at, sizeof(float));
+    }
+}
+
+/* Taps are [row][column]; each direction transforms the first index and swaps the two. */
+INLINE_AVX2 void filters_to_points(__m256 (*g)[TAPS], float *to, size_t stride)
+{
+    __m256 column[TAPS], u[INS], half[INS][TAPS];
+
+    for (int j = 0; j < TAPS; j++) {
+        for (int i = 0; i < TAPS; i++) {
+            column[i] = g[i][j];
+        }
+        filters_transform(column, u);
+        for (int i = 0; i < INS; i++) {
+            half[i][j] = u[i];
+        }
+    }
+    for (int i = 0; i < INS; i++) {
+        filters_transform(half[i], u);
+        for (int j = 0; j < INS; j++) {
+            _mm256_storeu_ps(to + (size_t)(i * INS + j) * stride, u[j]);
+        }
+    }
+}
+
+AVX2 void winograd_filters_forward(const struct winograd_filters *f, bool is_turned,
+                                   const float *weight, float *to)
+{
+    const size_t each = TAPS * TAPS, plane = winograd_plane_stride(f->ins, f->outs);
+    size_t columns = is_turned ? f->ins : f->outs, inner = is_turned ? f->outs : f->ins;
+    size_t column_step = is_turned ? each : f->ins * each;
+    size_t inner_step = is_turned ? f->ins * each : each;
+
+    for (size_t row = 0; row < columns / WINOGRAD_COLUMNS * inner; row++) {
+        size_t first = row / inner * WINOGRAD_COLUMNS, k = row % inner;
+        for (size_t c = 0; c < WINOGRAD_COLUMNS; c += LANES) {
+            __m256 taps[TAPS][TAPS];
+            filters_load(weight + (first + c) * column_step + k * inner_step, column_step,
+                         is_turned, taps);
+            filters_to_points(taps, to + row * WINOGRAD_COLUMNS + c, plane);
+        }
+    }
+}
+
+INLINE_AVX2 void points_to_filters(const float *from, size_t stride, float (*taps)[LANES])
+{
+    __m256 column[INS], g[TAPS], half[TAPS][INS];
+
+    for (int j = 0; j < INS; j++) {
+        for (int i = 0; i < INS; i++) {
+            column[i] = _mm256_loadu_ps(from + (size_t)(i * INS + j) * stride);
+        }
+        filters_transform_back(column, g);
+        for (int i = 0; i < TAPS; i++) {
+            half[i][j] = g[i];
+        }
+    }
+    for (int i = 0; i < TAPS; i++) {
+        filters_transform_back(half[i], g);
+        for (int j = 0; j < TAPS; j++) {
+            _mm256_storeu_ps(taps[i * TAPS + j], g[j]);
+        }
+    }
+}
+
+AVX2 void winograd_filters_backward(const struct winograd_filters *f, const float *from,
+                                    size_t first, size_t last, bool adds, float *weight)
+{
+    const size_t each = TAPS * TAPS, plane = winograd_plane_stride(f->ins, f->outs);
+    float taps[TAPS * TAPS][LANES];
+
+    for (size_t in = first; in < last; in++) {
+        for (size_t out = 0; out < f->outs; out += LANES) {
+            points_to_filters(from + in * f->outs + out, plane, taps);
+            for (size_t l = 0; l < LANES; l++) {
+                float *filter = weight + ((out + l) * f->ins + in) * each;
+                for (size_t i = 0; i < each; i++) {
+                    filter[i] = adds ? filter[i] + taps[i][l] : taps[i][l];
+                }
+            }
+        }
+    }
+}
+
+/* A row of an image is added up by itself, so that rounding does not grow with the batch. */
+AVX2 void winograd_bias(const struct winograd_grid *grid, uint32_t images, const float *values,
+                        size_t first, size_t last, bool adds, float *bias)
+{
+    struct image_shape shape = grid->shape;
+
+    for (size_t c = first; c < last; c += LANES) {
+        __m256 sum = adds ? _mm256_loadu_ps(bias + c) : _mm256_setzero_ps();
+        for (size_t row = 0; row < (size_t)images * shape.height; row++) {
+            struct place p = {.image = row / shape.height, .row = (int64_t)(row % shape.height)};
+            const float *x = tile_of(grid, &p, c, values).values;
+            __m256 of_row = _mm256_setzero_ps();
+            for (uint32_t i = 0; i < shape.width; i++, x += shape.block) {
+                of_row = _mm256_add_ps(of_row, _mm256_loadu_ps(x));
+            }
+            sum = _mm256_add_ps(sum, of_row);
+        }
+        _mm256_storeu_ps(bias + c, sum);
+    }
+}
+
+/* --- products ---------------------------------------------------------------------------------*/
+
+enum { TILE_ROWS = 6, HALF = WINOGRAD_COLUMNS / 2 };
+
+/* `rows` and the form of A are constants wherever this is inlined, so that the sums live in
+ * registers. */
+INLINE_AVX2 void tile_multiply(const struct winograd_product *p, size_t rows, bool is_transposed,
+                               const float *a, const float *b, float *c)
+{
+    size_t a_row = is_transposed ? 1 : p->a_stride, a_step = is_transposed ? p->a_stride : 1;
+    size_t b_step = p->b_stride, c_row = p->c_stride;
+    __m256 sums[TILE_ROWS][2];
+
+    for (size_t r = 0; r < rows; r++) {
+        sums[r][0] = p->adds ? _mm256_loadu_ps(c + r * c_row) : _mm256_setzero_ps();
+        sums[r][1] = p->adds ? _mm256_loadu_ps(c + r * c_row + HALF) : _mm256_setzero_ps();
+    }
+    for (size_t k = p->inner; k > 0; k--, a += a_step, b += b_step) {
+        __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + HALF);
+
+        for (size_t r = 0; r < rows; r++) {
+            __m256 factor = _mm256_broadcast_ss(a + r * a_row);
+            sums[r][0] = _mm256_fmadd_ps(factor, left, sums[r][0]);
+            sums[r][1] = _mm256_fmadd_ps(factor, right, sums[r][1]);
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+        _mm256_storeu_ps(c + r * c_row, sums[r][0]);
+        _mm256_storeu_ps(c + r * c_row + HALF, sums[r][1]);
+    }
+}
+
+INLINE_AVX2 void product_multiply(const struct winograd_product *p, bool is_transposed)
+{
+    size_t a_row = is_transposed ? 1 : p->a_stride;
+
+    for (size_t column = 0; column < p->columns; column += WINOGRAD_COLUMNS) {
+        const float *b = p->b + column / WINOGRAD_COLUMNS * p->b_panel;
+        for (size_t row = 0, left = p->rows; left > 0; row = p->rows - left) {
+            const float *a = p->a + row * a_row;
+            float *c = p->c + row * p->c_stride + column;
+            if (left >= TILE_ROWS && left != 8) { /* 8 is 4 and 4 */
+                tile_multiply(p, TILE_ROWS, is_transposed, a, b, c);
+                left -= TILE_ROWS;
+            } else if (left >= 4) {
+                tile_multiply(p, 4, is_transposed, a, b, c);
+                left -= 4;
+            } else {
+                tile_multiply(p, 1, is_transposed, a, b, c);
+                left--;
+            }
+        }
+    }
+}
+
+AVX2 void winograd_multiply(const struct winograd_product *p)
+{
+    CHECK(p->columns % WINOGRAD_COLUMNS == 0);
+    if (p->is_a_transposed)
+        product_multiply(p, true);
+    else
+        product_multiply(p, false);
+}
+
+#endif
