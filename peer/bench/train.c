@@ -52,7 +52,7 @@ struct course {
         workspaces[WORKERS_MAX]; /* of each device; on the processor the first is for all threads */
     float *logits, *gradient;
     uint64_t updates;
-    bool is_forward; /* passes forward in evaluation mode are all there is */
+    bool is_forward;                 /* passes forward in evaluation mode are all there is */
     struct model_profiler *profiler; /* NULL: not wanted */
 };
 
