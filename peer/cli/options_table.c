@@ -265,8 +265,11 @@ const struct option_row option_rows[] = {
      "this peer's shard of the data: iid, dirichlet:ALPHA or all", OF_RUN},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, PEERS, "I/N", NULL, 0, 0,
      "shard I of N, from 0 (default: by who is there)", OF_RUN},
-    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", "1", 1, 1024,
-     "CPU threads for arithmetic", CHANGES},
+    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", NULL, 1,
+     1024,
+     "CPU threads for arithmetic (default: all cores this process may use; a testnet divides them "
+     "among its peers; for peers that you start on one machine, divide them yourself)",
+     CHANGES},
     {"hogwild", OPTION_COUNT, GROUP_TRAINING, RUNS, "THREADS", NULL, 1, 64,
      "threads that take steps of sgd on the same parameters without locks, each with its own batch",
      OF_RUN},
@@ -362,6 +365,8 @@ const struct option_row option_rows[] = {
     /* measuring */
     {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
      "how long to measure (train, kernels, network)", OF_RUN},
+    {"forward", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
+     "forward passes alone, as eval, predict and a student's teachers make them (train)", OF_RUN},
     {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
      "values in the parameter vector (codecs, averaging)", OF_RUN},
     {"peers", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "16", 2, 1024,

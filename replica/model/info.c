@@ -80,13 +80,16 @@ enum rc model_set_plane(struct model *model, enum section section, const float *
     size_t count = model->schema.values[section];
 
     if (count == 0) return RC_OK;
-    return model->backend->ops->upload(model->backend, model->planes[section], values,
+    return model->backend->ops->upload(model->backend, model_plane(model, section), values,
                                        count * sizeof(float));
 }
 
 float *model_plane(struct model *model, enum section section)
 {
     CHECK(section < SECTION_COUNT);
+    if (section == SECTION_PARAMETERS || section == SECTION_BUFFERS) {
+        atomic_fetch_add(&model_owner(model)->version, 1);
+    }
     return model->planes[section];
 }
 
@@ -98,6 +101,11 @@ uint64_t model_flops(const struct model *model)
         total += model->stages[i].flops;
     }
     return total;
+}
+
+void model_rewind(struct model *model)
+{
+    model->position = 0;
 }
 
 void model_set_stream(struct model *model, uint64_t stream, uint64_t passes)
@@ -199,6 +207,16 @@ struct shape stage_input_shape(const struct model *model, const struct stage *st
 uint32_t stage_symbols(const struct model *model)
 {
     return model->symbols;
+}
+
+uint32_t stage_context(const struct model *model)
+{
+    return model->context;
+}
+
+uint32_t stage_position(const struct model *model, const struct stage_pass *pass)
+{
+    return model->position + pass->first;
 }
 
 enum model_input stage_input(const struct model *model)

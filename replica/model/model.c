@@ -80,6 +80,8 @@ static enum rc check_options(const struct model_options *options, struct fault *
         return fault_set(why, RC_USAGE, "--batch must be from 1 to %u, not %u", 1u << 20,
                          options->batch_max);
     }
+    CHECK(!options->is_stepwise ||
+          (options->input == MODEL_INPUT_TOKENS && !options->with_gradients));
     return RC_OK;
 }
 
@@ -140,11 +142,13 @@ static enum rc create(struct backend *backend, const struct model_options *optio
     backend_bind_thread(backend);
     schema_init(&m->schema);
     m->backend = backend;
+    m->version = 1;
     m->input_kind = options->input;
     m->input.image = (struct image_shape){options->channels, options->height, options->width, 1};
     m->input.is_vector = shape_is_flat(m->input);
     if (options->input == MODEL_INPUT_TOKENS) {
-        m->input = (struct shape){{1, 1, 1, 1}, options->width, true};
+        m->context = options->is_stepwise ? options->width : 0;
+        m->input = (struct shape){{1, 1, 1, 1}, options->is_stepwise ? 1 : options->width, true};
     }
     m->classes = options->classes;
     m->symbols = options->symbols == 0 ? options->classes : options->symbols;
@@ -359,10 +363,16 @@ static enum rc run_segment(struct run *run, const struct segment *segment)
     return rc == RC_OK ? close_segment(run, segment) : rc;
 }
 
+/* In evaluation only what changed since the last time. A training pass changes running statistics,
+ * and what it prepared is no good for evaluation. */
 static enum rc prepare(struct model *model, bool is_training)
 {
+    _Atomic(uint64_t) *version = &model_owner(model)->version;
+    uint64_t now = atomic_fetch_add(version, is_training ? 1 : 0);
     enum rc rc = RC_OK;
 
+    if (!is_training && model->prepared == now) return RC_OK;
+    model->prepared = 0;
     for (uint32_t s = 0; rc == RC_OK && s < model->stages_count; s++) {
         struct stage *stage = &model->stages[s];
         uint64_t begin = profile_clock(model);
@@ -372,6 +382,7 @@ static enum rc prepare(struct model *model, bool is_training)
             model->profile->ns[s][0] += profile_clock(model) - begin;
         }
     }
+    if (rc == RC_OK && !is_training) model->prepared = now;
     return rc;
 }
 
@@ -457,6 +468,7 @@ enum rc model_forward(struct model *model, const float *input, uint32_t batch, b
 
     CHECK(batch > 0 && batch <= model->batch_max);
     CHECK(!is_training || model->with_gradients);
+    CHECK(model->context == 0 || (!is_training && model->position + batch <= model->context));
     backend_bind_thread(model->backend);
     model->batch = 0;
     model->logits = NULL;
@@ -468,6 +480,7 @@ enum rc model_forward(struct model *model, const float *input, uint32_t batch, b
     if (rc != RC_OK) model_attend(model, is_training, false); /* the others must not wait */
     if (rc == RC_OK && logits == NULL) keep(&run);
     if (rc == RC_OK && logits != NULL) rc = fetch(&run, logits);
+    if (rc == RC_OK && model->context > 0) model->position += batch;
     if (rc != RC_OK || !is_training) return rc;
     model->batch = batch;
     model->input_values = run.input;

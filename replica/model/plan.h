@@ -55,7 +55,9 @@ struct model {
     uint64_t seed;
     uint64_t file_values; /* model_options.file_values */
     bool with_gradients;
-    uint32_t heads; /* of the last layer; 1 unless it is a block of heads */
+    uint32_t context;  /* stepwise: positions of a text that it remembers; 0: it is not */
+    uint32_t position; /* the next one */
+    uint32_t heads;    /* of the last layer; 1 unless it is a block of heads */
 
     struct stage *stages; /* [STAGES_MAX] */
     uint32_t stages_count;
@@ -76,6 +78,8 @@ struct model {
     float *planes[SECTION_COUNT]; /* on the backend */
 
     struct model *leader;                /* NULL: it has planes of its own */
+    _Atomic(uint64_t) version;           /* of its own planes' values: see model_plane() */
+    uint64_t prepared;                   /* for evaluation, at this version; 0: not */
     const struct model_meeting *meeting; /* NULL: it has the whole batch */
     uint32_t lane;
     uint32_t first;          /* sample of the whole batch that its batch begins with */
@@ -90,6 +94,12 @@ struct model {
     const struct model_profile *profile; /* NULL: not wanted */
     struct model_device *device;         /* NULL: its memory is the host's */
 };
+
+/* Whose planes it computes with. */
+static inline struct model *model_owner(struct model *model)
+{
+    return model->leader != NULL ? model->leader : model;
+}
 
 /* What a model has beside its plan where memory is not the host's (device.c). */
 struct model_device {
