@@ -28,21 +28,40 @@ INLINE_AVX2 __m256 plus(float factor, __m256 x, __m256 y)
     return _mm256_fmadd_ps(_mm256_set1_ps(factor), x, y);
 }
 
+/*
+ * The points: 0, P and -P, Q and -Q, and infinity. With 1 and 2 for P and Q, which most papers
+ * have, errors are four times as large; these two are in binary what they are here (Barabasz et al.
+ * 2020, arXiv:1803.10986, compare points). The matrices follow from them (Lavin, Gray 2015;
+ * Toom-Cook): a row of A is 1, a, a^2, a^3 of its point, one of G 1, a, a^2 over the product of a's
+ * differences from the other points, and one of B has the coefficients of the polynomial of the
+ * others.
+ */
+#define P       0.625F
+#define Q       1.5F
+#define P2      (P * P)
+#define Q2      (Q * Q)
+#define OF_ZERO (1.0F / (P2 * Q2))
+#define OF_P    (1.0F / (2.0F * P2 * (P2 - Q2)))
+#define OF_Q    (1.0F / (2.0F * Q2 * (Q2 - P2)))
+
+/* even + factor odd, and even - factor odd */
+INLINE_AVX2 void both(float factor, __m256 odd, __m256 even, __m256 *v)
+{
+    v[0] = plus(factor, odd, even);
+    v[1] = plus(-factor, odd, even);
+}
+
 /* The transforms of images come in pairs of rows, so that all a pair needs of a tile stays in
  * registers on its way: rows `pair` of B^T d ... */
 INLINE_AVX2 void inputs_pair(int pair, const __m256 *d, __m256 *v)
 {
     if (pair == 0) { /* rows 0 and 5 */
-        v[0] = plus(-5.0F, d[2], plus(4.0F, d[0], d[4]));
-        v[1] = plus(-5.0F, d[3], plus(4.0F, d[1], d[5]));
+        v[0] = plus(-P2 - Q2, d[2], plus(P2 * Q2, d[0], d[4]));
+        v[1] = plus(-P2 - Q2, d[3], plus(P2 * Q2, d[1], d[5]));
     } else if (pair == 1) { /* 1 and 2 */
-        __m256 even = plus(-4.0F, d[2], d[4]), odd = plus(-4.0F, d[1], d[3]);
-        v[0] = _mm256_add_ps(even, odd);
-        v[1] = _mm256_sub_ps(even, odd);
+        both(P, plus(-Q2, d[1], d[3]), plus(-Q2, d[2], d[4]), v);
     } else { /* 3 and 4 */
-        __m256 even = _mm256_sub_ps(d[4], d[2]), odd = _mm256_sub_ps(d[3], d[1]);
-        v[0] = plus(2.0F, odd, even);
-        v[1] = plus(-2.0F, odd, even);
+        both(Q, plus(-P2, d[1], d[3]), plus(-P2, d[2], d[4]), v);
     }
 }
 
@@ -53,13 +72,9 @@ INLINE_AVX2 void gradients_pair(int pair, const __m256 *d, __m256 *v)
         v[0] = d[0];
         v[1] = d[3];
     } else if (pair == 1) {
-        __m256 even = _mm256_add_ps(d[0], d[2]), odd = _mm256_add_ps(d[1], d[3]);
-        v[0] = _mm256_add_ps(even, odd);
-        v[1] = _mm256_sub_ps(even, odd);
+        both(P, plus(P2, d[3], d[1]), plus(P2, d[2], d[0]), v);
     } else {
-        __m256 even = plus(4.0F, d[2], d[0]), odd = plus(4.0F, d[3], d[1]);
-        v[0] = plus(2.0F, odd, even);
-        v[1] = plus(-2.0F, odd, even);
+        both(Q, plus(Q2, d[3], d[1]), plus(Q2, d[2], d[0]), v);
     }
 }
 
@@ -76,37 +91,32 @@ INLINE_AVX2 void outputs_pair(int pair, const __m256 *m, __m256 *y)
     if (pair == 0) {
         __m256 a = _mm256_add_ps(m[1], m[2]), b = _mm256_add_ps(m[3], m[4]);
         y[0] = _mm256_add_ps(_mm256_add_ps(m[0], a), b);
-        y[1] = plus(4.0F, b, a);
+        y[1] = plus(Q2, b, times(P2, a));
     } else {
         __m256 a = _mm256_sub_ps(m[1], m[2]), b = _mm256_sub_ps(m[3], m[4]);
-        y[0] = plus(2.0F, b, a);
-        y[1] = _mm256_add_ps(plus(8.0F, b, a), m[5]);
+        y[0] = plus(Q, b, times(P, a));
+        y[1] = plus(Q * Q2, b, plus(P * P2, a, m[5]));
     }
 }
 
 /* u = G g */
 INLINE_AVX2 void filters_transform(const __m256 *g, __m256 *u)
 {
-    __m256 a = times(-1.0F / 6.0F, _mm256_add_ps(g[0], g[2])), b = times(-1.0F / 6.0F, g[1]);
-    __m256 c = plus(1.0F / 24.0F, g[0], times(1.0F / 6.0F, g[2])), d = times(1.0F / 12.0F, g[1]);
-
-    u[0] = times(0.25F, g[0]);
-    u[1] = _mm256_add_ps(a, b);
-    u[2] = _mm256_sub_ps(a, b);
-    u[3] = _mm256_add_ps(c, d);
-    u[4] = _mm256_sub_ps(c, d);
+    u[0] = times(OF_ZERO, g[0]);
+    both(OF_P * P, g[1], times(OF_P, plus(P2, g[2], g[0])), u + 1);
+    both(OF_Q * Q, g[1], times(OF_Q, plus(Q2, g[2], g[0])), u + 3);
     u[5] = g[2];
 }
 
 /* g = G^T u */
 INLINE_AVX2 void filters_transform_back(const __m256 *u, __m256 *g)
 {
-    __m256 a = _mm256_add_ps(u[1], u[2]), b = _mm256_sub_ps(u[1], u[2]);
-    __m256 c = _mm256_add_ps(u[3], u[4]), d = _mm256_sub_ps(u[3], u[4]);
+    __m256 a = times(OF_P, _mm256_add_ps(u[1], u[2])), b = times(OF_P, _mm256_sub_ps(u[1], u[2]));
+    __m256 c = times(OF_Q, _mm256_add_ps(u[3], u[4])), d = times(OF_Q, _mm256_sub_ps(u[3], u[4]));
 
-    g[0] = plus(0.25F, u[0], plus(1.0F / 24.0F, c, times(-1.0F / 6.0F, a)));
-    g[1] = plus(1.0F / 12.0F, d, times(-1.0F / 6.0F, b));
-    g[2] = _mm256_add_ps(times(1.0F / 6.0F, _mm256_sub_ps(c, a)), u[5]);
+    g[0] = plus(OF_ZERO, u[0], _mm256_add_ps(a, c));
+    g[1] = plus(P, b, times(Q, d));
+    g[2] = plus(P2, a, plus(Q2, c, u[5]));
 }
 
 /* --- tiles ------------------------------------------------------------------------------------*/
