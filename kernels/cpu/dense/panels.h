@@ -63,4 +63,11 @@ void panels_multiply(const struct panels *panels, const struct panels_product *p
                      size_t to);
 void panels_multiply_all(const struct panels *panels, const struct panels_product *product);
 
+/** Values of scratch memory for the next. */
+size_t panels_once_values(enum panels_form form, size_t inner, size_t columns);
+/** A product with a B that serves no other, packed block by block. `b` without rotation. Any cut
+ *  into rows, and into columns, gives the same bits, those of panels_multiply(). */
+void panels_multiply_once(enum panels_form form, const struct panels_source *b, size_t inner,
+                          size_t columns, const struct panels_product *product, float *scratch);
+
 #endif
