@@ -31,6 +31,7 @@ static void cpu_destroy(struct backend *backend)
 
     onednn_destroy(cpu->onednn);
     mem_free(cpu->scratch);
+    mem_free(cpu->room);
     mem_free(cpu);
 }
 
@@ -197,6 +198,10 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     cpu->base.rows_per_slice = ROWS_PER_SLICE;
     cpu->base.value_bytes = sizeof(float);
     cpu->base.is_host = true;
+    if (!options->is_reference && cpu_gemm_reserve(cpu) != RC_OK) {
+        mem_free(cpu);
+        return NULL;
+    }
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();
     }

@@ -15,6 +15,7 @@ struct cpu_backend {
     const char *precision_reason;
     float *scratch; /* shared by all operations of this backend */
     size_t scratch_bytes;
+    float *room; /* where products pack their factors; NULL: those are the libraries' */
 };
 
 static inline struct cpu_backend *cpu_of(struct backend *backend)
@@ -25,8 +26,12 @@ static inline struct cpu_backend *cpu_of(struct backend *backend)
 /** Grow the scratch memory; its contents and address change. Creation time only. */
 MUST_USE enum rc cpu_scratch_reserve(struct cpu_backend *backend, size_t bytes);
 
-/* linear.c */
+/* gemm.c */
+/** Creation time; RC_NOMEM. */
+MUST_USE enum rc cpu_gemm_reserve(struct cpu_backend *backend);
 enum rc cpu_gemm(struct backend *backend, const struct gemm *gemm);
+
+/* linear.c */
 enum rc cpu_linear_create(struct backend *backend, const struct linear_options *options,
                           struct linear **linear);
 

@@ -1,4 +1,5 @@
-/* transpose: 16 x 16 values of 32 bits transposed in the registers of AVX-512; for x86-64 only. */
+/* transpose: squares of values of 32 bits transposed in registers, 16 x 16 with AVX-512 and 8 x 8
+ * with AVX2; for x86-64 only. */
 #ifndef GRAPEVINE_KERNELS_CPU_TRANSPOSE_H
 #define GRAPEVINE_KERNELS_CPU_TRANSPOSE_H
 
@@ -9,9 +10,12 @@
 #include <immintrin.h>
 
 #define AVX512 __attribute__((target("avx512f")))
+#define AVX2   __attribute__((target("avx2,fma")))
 #define INLINE static inline __attribute__((always_inline, unused))
 
-enum { LANES = 16 };
+#define UNROLLED _Pragma("GCC unroll 8")
+
+enum { LANES = 16, LANES_AVX2 = 8 };
 
 /* The first `count` of a vector's lanes. */
 INLINE AVX512 __mmask16 lanes_first(size_t count)
@@ -55,6 +59,32 @@ INLINE AVX512 void transpose_square(__m512 rows[LANES])
         rows[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
         rows[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
         rows[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+    }
+}
+
+/* 8 x 8 values change places: single ones, then pairs, then halves of vectors. */
+INLINE AVX2 void transpose_square_avx2(__m256 rows[LANES_AVX2])
+{
+    __m256 t[LANES_AVX2];
+
+    UNROLLED for (size_t i = 0; i < LANES_AVX2; i += 2)
+    {
+        t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    UNROLLED for (size_t i = 0; i < LANES_AVX2; i += 4)
+    {
+        rows[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        rows[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        rows[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        rows[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    UNROLLED for (size_t i = 0; i < LANES_AVX2 / 2; i++)
+    {
+        __m256 low = rows[i], high = rows[i + 4];
+
+        rows[i] = _mm256_permute2f128_ps(low, high, 0x20);
+        rows[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
     }
 }
 

@@ -1,74 +1,29 @@
 /*
- * Matrix products and dense layers in float32. oneDNN's sgemm is 3 to 12 % ahead of OpenBLAS 0.3.21
- * on the shapes of a training step (64 x 256 x 784 and the like), OpenBLAS up to twice as fast
- * where one side is narrow (the last layer). Forward products are faster without either: of few
- * rows by linear_tile.c, of many with weights packed once a step (product.c). The choice depends on
- * the shape and the processor alone: equal calls give equal bits. Small products stay on one
- * thread: waking another takes as long as they do.
+ * Dense layers in float32. With AVX2 the forward product and that to the inputs are those of
+ * panels.h, with weights that are packed once a step; of few rows the forward one is
+ * linear_tile.c's. With AVX-512 forward products are linear_tile.c's for few rows, for many
+ * oneDNN's with weights packed once a step (product.c), which are faster than its sgemm. All others
+ * are cpu_gemm()'s. Equal calls give equal bits.
  */
 #include "kernels/cpu/dense/linear_internal.h"
 
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/dense/bf16.h"
+#include "kernels/cpu/dense/panels.h"
 #include "kernels/cpu/dense/product.h"
 #include "kernels/cpu/reference/dense.h"
-#include "kernels/cpu/reference/reference.h"
 #include "kernels/cpu/split.h"
 
-#include <limits.h>
 #include <string.h>
-
-#include <cblas.h>
-
-/* From libgomp; <omp.h> comes with gcc only. */
-void omp_set_num_threads(int threads);
 
 enum {
     NARROW = 16,
     TILE_ROWS_MAX = 128,         /* the library's own packing pays from there on */
     PACKED_VALUES_MAX = 1 << 20, /* larger weights are not kept twice */
     SPLIT_VALUES = 1 << 15,      /* of a pass over rows, for each thread */
-    SPLIT_OPERATIONS = 12 << 20, /* multiplications and additions of a product, in all */
+    PACKED_ROWS_MIN = 16,        /* of a pass: for fewer the weights are not packed */
 };
-
-static bool is_narrow(const struct gemm *g)
-{
-    return g->rows < NARROW || g->columns < NARROW || g->inner < NARROW;
-}
-
-static void multiply(const struct cpu_backend *cpu, const struct gemm *g)
-{
-    if (cpu->onednn != NULL && !is_narrow(g) && onednn_gemm(g) == RC_OK) return;
-    cblas_sgemm(CblasRowMajor, g->is_a_transposed ? CblasTrans : CblasNoTrans,
-                g->is_b_transposed ? CblasTrans : CblasNoTrans, (int)g->rows, (int)g->columns,
-                (int)g->inner, g->alpha, g->a, (int)g->a_stride, g->b, (int)g->b_stride, g->beta,
-                g->c, (int)g->c_stride);
-}
-
-static bool is_small(size_t rows, size_t columns, size_t inner)
-{
-    return 2.0 * (double)rows * (double)columns * (double)inner < (double)SPLIT_OPERATIONS;
-}
-
-enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
-{
-    const struct cpu_backend *cpu = cpu_of(backend);
-
-    CHECK(g->rows <= INT_MAX && g->columns <= INT_MAX && g->inner <= INT_MAX);
-    CHECK(g->a_stride <= INT_MAX && g->b_stride <= INT_MAX && g->c_stride <= INT_MAX);
-    if (g->rows == 0 || g->columns == 0) return RC_OK;
-    if (cpu->options.is_reference) {
-        reference_gemm(g);
-    } else if (backend->threads > 1 && is_small(g->rows, g->columns, g->inner)) {
-        omp_set_num_threads(1);
-        multiply(cpu, g);
-        omp_set_num_threads((int)backend->threads);
-    } else {
-        multiply(cpu, g);
-    }
-    return RC_OK;
-}
 
 struct finish {
     const struct linear_options *options;
@@ -129,13 +84,20 @@ void linear_start_back(struct backend *backend, const struct linear_options *opt
     cpu_add_rows(sums, cpu_split_parts(backend, pass->rows, grain), options->out, pass->dbias);
 }
 
+/* The weights for panels.h, packed when they are first needed since they changed. */
+struct packed_weights {
+    struct panels panels; /* no values: not packed */
+    bool is_current;
+};
+
 struct linear_plain {
     struct linear base;
     struct backend *backend;
     struct linear_options options;
     bool has_tiles;
-    struct product forward;     /* of rows_max rows; not made where that is no use */
-    float *packed;              /* the weights in its form */
+    struct product forward; /* of rows_max rows; not made where that is no use */
+    float *packed;          /* the weights in its form */
+    struct packed_weights own_forward, own_backward;
     const float *weight, *bias; /* borrowed */
 };
 
@@ -150,6 +112,8 @@ static void linear_destroy(struct linear *linear)
 
     product_deinit(&l->forward);
     mem_free(l->packed);
+    panels_deinit(&l->own_forward.panels);
+    panels_deinit(&l->own_backward.panels);
     mem_free(l);
 }
 
@@ -168,6 +132,7 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
     CHECK((bias != NULL) == l->options.with_bias);
     l->weight = weight;
     l->bias = bias;
+    l->own_forward.is_current = l->own_backward.is_current = false;
     if (l->packed != NULL) {
         size_t block_values = l->forward.form.block * l->forward.form.words;
         cpu_split(l->backend, product_form_blocks(&l->forward.form),
@@ -201,8 +166,101 @@ static void forward_tiles(struct linear_plain *l, size_t rows, const float *x, f
         .scratch = cpu_of(l->backend)->scratch,
     };
 
-    cpu_split(l->backend, blocks, is_small(rows, o->out, o->in) ? blocks : 1, forward_part,
+    cpu_split(l->backend, blocks, gemm_is_small(rows, o->out, o->in) ? blocks : 1, forward_part,
               &forward);
+}
+
+struct pack {
+    const struct panels *panels;
+    struct panels_source source;
+};
+
+static void pack_panels(void *data, size_t part, size_t from, size_t to)
+{
+    const struct pack *pack = data;
+
+    (void)part;
+    panels_pack(pack->panels, &pack->source, from, to);
+}
+
+struct rows_product {
+    const struct panels *panels;
+    struct panels_product product;
+};
+
+static void multiply_rows(void *data, size_t part, size_t from, size_t to)
+{
+    const struct rows_product *all = data;
+    struct panels_product product = all->product;
+    size_t row = from * GEMM_ROWS_UNIT, end = to * GEMM_ROWS_UNIT;
+
+    (void)part;
+    product.rows = (end < product.rows ? end : product.rows) - row;
+    product.a += row * product.a_stride;
+    product.c += row * product.c_stride;
+    panels_multiply_all(all->panels, &product);
+}
+
+/* With the weights as B, or their transpose (forward). */
+static void multiply_packed(const struct linear_plain *l, struct packed_weights *weights,
+                            bool is_transposed, const struct panels_product *product)
+{
+    const struct panels *panels = &weights->panels;
+    struct rows_product all = {panels, *product};
+    size_t units = (product->rows + GEMM_ROWS_UNIT - 1) / GEMM_ROWS_UNIT;
+
+    if (!weights->is_current) {
+        struct pack pack = {panels, {l->weight, l->options.in, is_transposed, .rotation = 0}};
+        cpu_split(l->backend, panels_count(panels),
+                  SPLIT_VALUES / (panels->width * panels->inner) + 1, pack_panels, &pack);
+        weights->is_current = true;
+    }
+    cpu_split(l->backend, units,
+              gemm_is_small(product->rows, l->options.out, l->options.in) ? units : 1,
+              multiply_rows, &all);
+}
+
+/* Bias and relu on the way. */
+static void forward_packed(struct linear_plain *l, size_t rows, const float *x, float *to)
+{
+    const struct linear_options *o = &l->options;
+    struct panels_product product = {
+        .rows = rows,
+        .a = x,
+        .a_stride = o->in,
+        .c = to,
+        .c_stride = o->out,
+        .bias = l->bias,
+        .with_relu = o->activation.kind == ACTIVATION_RELU,
+    };
+
+    multiply_packed(l, &l->own_forward, true, &product);
+}
+
+static void backward_packed(struct linear_plain *l, const struct linear_backward *pass)
+{
+    struct panels_product product = {
+        .rows = pass->rows,
+        .a = pass->dy,
+        .a_stride = l->options.out,
+        .c = pass->dx,
+        .c_stride = l->options.in,
+        .adds = pass->adds_to_dx,
+    };
+
+    multiply_packed(l, &l->own_backward, false, &product);
+}
+
+static bool is_packed_for(const struct packed_weights *weights, size_t rows)
+{
+    return weights->panels.values != NULL && rows >= PACKED_ROWS_MIN;
+}
+
+/* Whether to transpose x rather than pack W: with panels.h that depends on which is less. */
+static bool takes_tiles(const struct linear_options *o, size_t rows)
+{
+    if (gemm_is_own()) return rows >= GEMM_OWN_ROWS_MIN && rows * (o->in + o->out) < o->in * o->out;
+    return rows <= TILE_ROWS_MAX;
 }
 
 static enum rc linear_forward(struct linear *linear, size_t rows, const void *x, void *pre, void *y)
@@ -227,8 +285,13 @@ static enum rc linear_forward(struct linear *linear, size_t rows, const void *x,
 
     CHECK(rows <= o->rows_max);
     CHECK(pre == NULL || activation_needs_input(o->activation.kind));
-    if (l->has_tiles && rows <= TILE_ROWS_MAX) {
+    if (l->has_tiles && takes_tiles(o, rows)) {
         forward_tiles(l, rows, x, to);
+        if (o->activation.kind > ACTIVATION_RELU) linear_finish(l->backend, o, rows, NULL, pre, y);
+        return RC_OK;
+    }
+    if (is_packed_for(&l->own_forward, rows)) {
+        forward_packed(l, rows, x, to);
         if (o->activation.kind > ACTIVATION_RELU) linear_finish(l->backend, o, rows, NULL, pre, y);
         return RC_OK;
     }
@@ -279,8 +342,11 @@ static enum rc linear_backward(struct linear *linear, const struct linear_backwa
     CHECK(pass->dx == NULL || o->with_input_gradient);
     linear_start_back(l->backend, o, pass, cpu_of(l->backend)->scratch);
     rc = cpu_gemm(l->backend, &weight);
-    if (rc == RC_OK && pass->dx != NULL) rc = cpu_gemm(l->backend, &input); /* last: dx may be x */
-    return rc;
+    if (rc != RC_OK || pass->dx == NULL) return rc;
+    /* Last: dx may be x. */
+    if (!is_packed_for(&l->own_backward, pass->rows)) return cpu_gemm(l->backend, &input);
+    backward_packed(l, pass);
+    return RC_OK;
 }
 
 static const struct linear_ops linear_plain_ops = {
@@ -296,20 +362,38 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* The forward product of many rows with packed weights, 3 to 10 % ahead of sgemm. */
-static enum rc packed_init(struct linear_plain *l)
+/* oneDNN's forward product of many rows with packed weights, 3 to 10 % ahead of its sgemm. */
+static enum rc library_init(struct linear_plain *l)
 {
     const struct linear_options *o = &l->options;
     const struct product_shape shape = {o->rows_max, o->out, o->in, .adds = false};
     enum rc rc = RC_UNSUPPORTED;
 
-    if (l->has_tiles && o->rows_max > TILE_ROWS_MAX && o->in * o->out <= PACKED_VALUES_MAX) {
+    if (l->has_tiles && o->rows_max > TILE_ROWS_MAX) {
         rc = product_init(&l->forward, cpu_of(l->backend), &shape);
     }
     if (rc == RC_UNSUPPORTED) return RC_OK;
     if (rc != RC_OK) return rc;
     l->packed = mem_aligned(product_form_bytes(&l->forward.form));
     return l->packed != NULL ? RC_OK : RC_NOMEM;
+}
+
+static enum rc packed_init(struct linear_plain *l)
+{
+    const struct linear_options *o = &l->options;
+    enum panels_form form = panels_best_form();
+    enum rc rc = RC_OK;
+
+    if (o->in * o->out > PACKED_VALUES_MAX) return RC_OK;
+    if (!gemm_is_own()) return library_init(l);
+    if (o->rows_max < PACKED_ROWS_MIN) return RC_OK;
+    if (!l->has_tiles || !takes_tiles(o, o->rows_max)) {
+        rc = panels_init(&l->own_forward.panels, form, o->in, o->out);
+    }
+    if (rc == RC_OK && o->with_gradients && o->with_input_gradient) {
+        rc = panels_init(&l->own_backward.panels, form, o->out, o->in);
+    }
+    return rc;
 }
 
 static enum rc linear_plain_create(struct backend *backend, const struct linear_options *options,

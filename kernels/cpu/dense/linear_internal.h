@@ -5,6 +5,18 @@
 #include "kernels/cpu/dense/activation.h"
 #include "kernels/cpu/internal.h"
 
+/* gemm.c */
+
+enum {
+    GEMM_OWN_ROWS_MIN = 4, /* for fewer the libraries, which read the matrix as it is */
+    GEMM_ROWS_UNIT = 24,   /* of threads' shares: whole tiles */
+};
+
+/** Whether products are those of panels.h on this instruction set. */
+bool gemm_is_own(void);
+/** Whether a product is worth one thread only. */
+bool gemm_is_small(size_t rows, size_t columns, size_t inner);
+
 /* linear_tile.c */
 
 /* y = x W^T + b of few rows, then max(0, .) if wanted; b may be NULL. */

@@ -1,15 +1,16 @@
 /*
- * The forward product of few rows, y = x W^T + b with AVX-512. A library's sgemm copies W into an
+ * The forward product of few rows, y = x W^T + b. A library's sgemm copies W into an
  * order of its own at each call, which for the 64 rows of a usual batch costs a tenth of the time.
  * Here x is transposed instead, which is smaller: y^T = W x^T, where the rows of W are read as they
  * are, value by value, each multiplied with 64 (or 16, 32) samples side by side. Sums of 6 outputs
  * live in registers; the inner index ascends. y^T is transposed back block by block in the first
- * cache. Runs on any thread.
+ * cache. With AVX-512 by tiles of its own, with AVX2 by those of panels.h. Runs on any thread.
  */
 #include "kernels/cpu/dense/linear_internal.h"
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "kernels/cpu/dense/panels.h"
 #include "kernels/cpu/transpose.h"
 
 #if defined(__x86_64__)
@@ -127,16 +128,10 @@ AVX512 static void transpose_back(const float *block, size_t width, size_t rows,
     }
 }
 
-bool linear_tile_is_here(void)
-{
-    return cpu_has(CPU_AVX512);
-}
-
-void linear_tile_forward(const struct linear_tile *tile, size_t from, size_t to, float *scratch)
+static void forward_avx512(const struct linear_tile *tile, size_t from, size_t to, float *scratch)
 {
     _Alignas(64) float block[LINEAR_TILE_OUTPUTS * SAMPLES];
 
-    CHECK(from <= to && to <= tile->out);
     for (size_t row = 0; row < tile->rows; row += SAMPLES) {
         size_t rows = tile->rows - row < SAMPLES ? tile->rows - row : SAMPLES;
         size_t width = rows <= LANES ? LANES : rows <= 2 * LANES ? 2 * LANES : SAMPLES;
@@ -153,6 +148,88 @@ void linear_tile_forward(const struct linear_tile *tile, size_t from, size_t to,
             }
             transpose_back(block, width, rows, first, last, tile->out, tile->y + row * tile->out);
         }
+    }
+}
+
+/* One value of y from its sum. */
+static float finished(const struct linear_tile *tile, float sum, size_t output)
+{
+    if (tile->bias != NULL) sum += tile->bias[output];
+    return tile->with_relu && sum < 0.0F ? 0.0F : sum;
+}
+
+/* Columns [from, to) of the rows [row, row + rows) of y from their transposed block. */
+AVX2 static void finish_block(const struct linear_tile *tile, const float *block, size_t row,
+                              size_t rows, size_t from, size_t to)
+{
+    float *y = tile->y + row * tile->out;
+    size_t whole_rows = rows - rows % LANES_AVX2, c = from;
+    __m256 zero = _mm256_setzero_ps();
+
+    for (; c + LANES_AVX2 <= to; c += LANES_AVX2) {
+        __m256 bias = tile->bias != NULL ? _mm256_loadu_ps(tile->bias + c) : zero;
+
+        for (size_t r = 0; r < whole_rows; r += LANES_AVX2) {
+            __m256 square[LANES_AVX2];
+
+            UNROLLED for (size_t i = 0; i < LANES_AVX2; i++)
+            {
+                square[i] = _mm256_loadu_ps(block + (c + i - from) * SAMPLES + r);
+            }
+            transpose_square_avx2(square);
+            UNROLLED for (size_t i = 0; i < LANES_AVX2; i++)
+            {
+                __m256 sum = _mm256_add_ps(square[i], bias);
+                if (tile->with_relu) sum = _mm256_max_ps(zero, sum);
+                _mm256_storeu_ps(y + (r + i) * tile->out + c, sum);
+            }
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = r < whole_rows ? c : from; i < to; i++) {
+            y[r * tile->out + i] = finished(tile, block[(i - from) * SAMPLES + r], i);
+        }
+    }
+}
+
+static void forward_avx2(const struct linear_tile *tile, size_t from, size_t to, float *scratch)
+{
+    _Alignas(64) float block[LINEAR_TILE_OUTPUTS * SAMPLES];
+
+    for (size_t row = 0; row < tile->rows; row += SAMPLES) {
+        size_t rows = tile->rows - row < SAMPLES ? tile->rows - row : SAMPLES;
+        struct panels samples = panels_in(PANELS_AVX2, tile->in, rows, scratch);
+        struct panels_source x = {tile->x + row * tile->in, tile->in, .is_transposed = true};
+
+        panels_pack_all(&samples, &x);
+        for (size_t first = from; first < to; first += LINEAR_TILE_OUTPUTS) {
+            size_t last = to - first < LINEAR_TILE_OUTPUTS ? to : first + LINEAR_TILE_OUTPUTS;
+            struct panels_product product = {
+                .rows = last - first,
+                .a = tile->weight + first * tile->in,
+                .a_stride = tile->in,
+                .c = block,
+                .c_stride = SAMPLES,
+            };
+
+            panels_multiply_all(&samples, &product);
+            finish_block(tile, block, row, rows, first, last);
+        }
+    }
+}
+
+bool linear_tile_is_here(void)
+{
+    return cpu_has(CPU_AVX2);
+}
+
+void linear_tile_forward(const struct linear_tile *tile, size_t from, size_t to, float *scratch)
+{
+    CHECK(from <= to && to <= tile->out);
+    if (cpu_has(CPU_AVX512)) {
+        forward_avx512(tile, from, to, scratch);
+    } else {
+        forward_avx2(tile, from, to, scratch);
     }
 }
 

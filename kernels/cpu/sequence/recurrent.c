@@ -99,10 +99,10 @@ static enum rc recurrent_prepare(struct recurrent *recurrent,
     if (o->with_gradients) {
         /* In the order in which the cells leave gradients: the candidate's first. */
         hidden.rotation = is_gru ? shared : 0;
-        panels_pack(&l->hidden_back, &hidden);
+        panels_pack_all(&l->hidden_back, &hidden);
     }
     hidden.is_transposed = true;
-    panels_pack(&l->hidden, &hidden);
+    panels_pack_all(&l->hidden, &hidden);
     return RC_OK;
 }
 
@@ -152,7 +152,7 @@ static void multiply_forward(struct pass *pass, size_t from, size_t to)
     };
 
     if (l->bf16 == NULL) {
-        panels_multiply(&l->hidden, &product);
+        panels_multiply_all(&l->hidden, &product);
     } else if (pass->rc == RC_OK) {
         pass->rc = recurrent_bf16_step(l->bf16, product.rows, product.a, product.c);
     }
@@ -172,7 +172,7 @@ static void multiply_backward(struct pass *pass, size_t from, size_t to)
     };
 
     if (l->bf16 == NULL) {
-        panels_multiply(&l->hidden_back, &product);
+        panels_multiply_all(&l->hidden_back, &product);
     } else if (pass->rc == RC_OK) {
         pass->rc = recurrent_bf16_step_back(l->bf16, product.rows, product.a, product.c);
     }

@@ -4,47 +4,8 @@
 #ifndef GRAPEVINE_KERNELS_CPU_SEQUENCE_RECURRENT_H
 #define GRAPEVINE_KERNELS_CPU_SEQUENCE_RECURRENT_H
 
+#include "kernels/cpu/dense/panels.h"
 #include "kernels/cpu/internal.h"
-
-/* Factor B of many products C = A B with few rows, rewritten once into the order in which the tiles
- * read it: panels of PANEL_COLUMNS columns, in each all columns of a row side by side. */
-enum { PANEL_COLUMNS = 32 };
-
-/* Who multiplies. Each machine has all forms up to panels_best_form(). */
-enum panels_form { PANELS_PLAIN, PANELS_AVX2, PANELS_AVX512 };
-
-struct panels {
-    enum panels_form form;
-    size_t inner, columns; /* B is [inner][columns] */
-    size_t panel_columns;
-    float *values;
-};
-
-struct panels_source {
-    const float *b;
-    size_t stride;
-    bool is_transposed; /* stored as [columns][inner] */
-    size_t rotation;    /* not transposed: row k of B is the stored row (k + rotation) % inner */
-};
-
-struct panels_product {
-    size_t rows;
-    const float *a;
-    size_t a_stride;
-    float *c;
-    size_t c_stride;
-    bool adds; /* C += A B */
-};
-
-enum panels_form panels_best_form(void);
-/** RC_NOMEM. */
-MUST_USE enum rc panels_init(struct panels *panels, enum panels_form form, size_t inner,
-                             size_t columns);
-/** Fine on what is all zeros, too. */
-void panels_deinit(struct panels *panels);
-void panels_pack(struct panels *panels, const struct panels_source *source);
-/** Rows may be split among threads: each row of C comes out the same. */
-void panels_multiply(const struct panels *panels, const struct panels_product *product);
 
 /* One step of one sample. Rows hold `hidden` values a gate; in and out means before the step and
  * after it. */

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -268,6 +269,50 @@ static void equal_calls_give_equal_bits(void **state)
     }
 }
 
+/* Where they are the libraries', that is for these to say. */
+static void products_of_our_own_have_the_same_bits_on_any_number_of_threads(void **state)
+{
+    (void)state;
+    static const size_t shapes[][3] = {{130, 300, 200}, {700, 20, 600}, {20, 1100, 400}, {9, 9, 9}};
+    for (size_t i = 0; i < ARRAY_COUNT(shapes) * 4; i++) {
+        const size_t *shape = shapes[i / 4];
+        struct rng rng;
+        float *c[4];
+
+        rng_init(&rng, i, 3);
+        float *a = values_of(&rng, shape[0] * shape[2]), *b = values_of(&rng, shape[1] * shape[2]);
+        struct gemm g = {.is_a_transposed = i % 2 == 0,
+                         .is_b_transposed = i / 2 % 2 == 0,
+                         .rows = shape[0],
+                         .columns = shape[1],
+                         .inner = shape[2],
+                         .alpha = 1.0F,
+                         .a = a,
+                         .b = b,
+                         .c_stride = shape[1]};
+        g.a_stride = g.is_a_transposed ? g.rows : g.inner;
+        g.b_stride = g.is_b_transposed ? g.inner : g.columns;
+        for (uint32_t threads = 0; threads < 4; threads++) { /* 0: the twin */
+            struct backend *backend = backend_of(
+                &(struct cpu_backend_options){.threads = threads, .is_reference = threads == 0});
+
+            c[threads] = g.c = values_of(NULL, shape[0] * shape[1]);
+            assert_int_equal(backend->ops->gemm(backend, &g), RC_OK);
+            assert_true(distance(g.c, c[0], shape[0] * shape[1]) < 2e-6);
+            if (cpu_used == CPU_AVX2 && threads > 1) {
+                size_t bytes = shape[0] * shape[1] * sizeof(float);
+                assert_memory_equal(g.c, c[1], bytes);
+            }
+            backend_destroy(backend);
+        }
+        for (size_t n = 0; n < ARRAY_COUNT(c); n++) {
+            mem_free(c[n]);
+        }
+        mem_free(a);
+        mem_free(b);
+    }
+}
+
 static void a_layer_follows_its_weights_and_serves_any_number_of_rows(void **state)
 {
     (void)state;
@@ -387,6 +432,7 @@ int main(void)
         cmocka_unit_test(layers_equal_their_float64_twin_for_all_shapes_and_options),
         cmocka_unit_test(layers_of_real_models_equal_their_twin),
         cmocka_unit_test(equal_calls_give_equal_bits),
+        cmocka_unit_test(products_of_our_own_have_the_same_bits_on_any_number_of_threads),
         cmocka_unit_test(a_layer_follows_its_weights_and_serves_any_number_of_rows),
         cmocka_unit_test(the_gradient_is_that_of_finite_differences),
         cmocka_unit_test(creation_without_memory_says_so_and_leaks_nothing),
