@@ -51,6 +51,8 @@ struct course {
     float *
         workspaces[WORKERS_MAX]; /* of each device; on the processor the first is for all threads */
     uint64_t updates;
+    bool is_forward; /* passes forward in evaluation mode are all there is */
+    float *logits;   /* of those */
     struct model_profiler *profiler; /* NULL: not wanted */
 };
 
@@ -96,6 +98,7 @@ static void course_end(struct course *c)
     }
     team_destroy(c->team);
     batch_deinit(&c->batch);
+    mem_free(c->logits);
 }
 
 static uint32_t or_default(uint32_t value, uint32_t otherwise)
@@ -162,6 +165,7 @@ static enum rc take_lane(void *context, const struct team_lane *lane)
     const struct backend_ops *ops = lane->backend->ops;
     size_t workspace = optimizer_workspace(&c->optimizer, model_schema(lane->model));
 
+    if (c->is_forward) return RC_OK;
     if (c->backend->is_host) {
         if (lane->number > 0) return RC_OK;
         workspace *= lane->lanes;
@@ -181,7 +185,9 @@ static enum rc take_memory(struct course *c, uint32_t batch)
     if (rc != RC_OK) return rc;
     make_up(c);
     task_feed(&c->task, &c->batch, &c->feed);
-    return RC_OK;
+    if (!c->is_forward) return RC_OK;
+    c->logits = mem_aligned(task_logits(&c->task, batch) * sizeof(float));
+    return c->logits == NULL ? RC_NOMEM : RC_OK;
 }
 
 /* The device's own words, where there are any. */
@@ -197,10 +203,12 @@ static enum rc course_begin(struct course *c, const struct bench_train_options *
                             const char *spec, struct fault *why)
 {
     struct layers_training usual = layers_training(spec);
-    struct model_options shape = {.spec = spec, .seed = 1, .with_gradients = true};
+    struct model_options shape = {
+        .spec = spec, .seed = 1, .with_gradients = !options->forward_alone};
     enum rc rc;
 
     c->backend = options->backend;
+    c->is_forward = options->forward_alone;
     backend_bind_thread(c->backend);
     describe(options, spec, &c->info);
     task_describe(&c->info, &shape);
@@ -332,15 +340,26 @@ static enum rc check_lane(void *context, const struct team_lane *lane)
 
 /* --- measuring ---------------------------------------------------------------------------------*/
 
+static enum rc forward_step(struct course *c)
+{
+    uint64_t begin = model_profiler_now(c->profiler);
+    enum rc rc = team_forward(c->team, c->batch.values, c->batch.rows, false, c->logits);
+
+    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_step(c->profiler, 1);
+    return rc;
+}
+
 static enum rc course_step(struct course *c)
 {
+    if (c->is_forward) return forward_step(c);
     return c->backend->is_host ? host_step(c) : device_step(c);
 }
 
 /* Until all steps are done. */
 static enum rc course_wait(struct course *c)
 {
-    if (c->backend->is_host) return RC_OK;
+    if (c->backend->is_host || c->is_forward) return RC_OK; /* logits come when they are there */
     return team_run(c->team, team_threads(c->team), check_lane, c);
 }
 

@@ -1,6 +1,6 @@
 /*
  * bench_train: how fast this machine trains a model: whole steps (forward, loss, backward, update)
- * on made-up data, timed in chunks so that a busy machine shows as spread and not as a mean.
+ * on made-up data, or passes forward alone, timed in chunks so that a busy machine shows as spread and not as a mean.
  */
 #ifndef GRAPEVINE_PEER_BENCH_TRAIN_H
 #define GRAPEVINE_PEER_BENCH_TRAIN_H
@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/rc.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct backend;
@@ -27,6 +28,7 @@ struct bench_train_options {
     uint32_t batch;                            /* 0: the model's */
     double seconds;                            /* not above 0: 5 */
     uint32_t channels, height, width, classes; /* 0: what the model was made for */
+    bool forward_alone;                        /* in evaluation mode, as eval and predict run */
     struct json **profile;                     /* gets model_profiler_rows(); NULL: not wanted */
 };
 

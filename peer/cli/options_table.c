@@ -362,6 +362,8 @@ const struct option_row option_rows[] = {
     /* measuring */
     {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
      "how long to measure (train, kernels, network)", OF_RUN},
+    {"forward", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
+     "forward passes alone, as eval, predict and a student's teachers make them (train)", OF_RUN},
     {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
      "values in the parameter vector (codecs, averaging)", OF_RUN},
     {"peers", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "16", 2, 1024,

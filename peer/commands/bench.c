@@ -55,6 +55,7 @@ static enum rc run_train(const struct options *options, const struct bench_clock
         .model = options_text(options, "model"),
         .batch = (uint32_t)options_count(options, "batch"),
         .seconds = options_real(options, "seconds"),
+        .forward_alone = options_flag(options, "forward"),
         .profile = options_flag(options, "profile") ? &profile : NULL,
     };
     enum rc rc = open_device(options, &request.backend, device, why);
@@ -141,7 +142,7 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
 }
 
 static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
-                                          "precision", "seconds", "profile", NULL};
+                                          "precision", "seconds", "profile", "forward", NULL};
 static const char *const kernels_flags[] = {"threads", "device", "precision", "seconds", NULL};
 
 static const char *const codecs_flags[] = {"values", NULL};
@@ -188,7 +189,7 @@ static enum rc check_flags(const struct options *options, const struct kind *kin
 {
     static const char *const all[] = {
         "model", "batch", "threads", "device", "precision", "seconds",  "values",
-        "peers", "group", "rounds",  "codec",  "profile",   "exchange", "insecure-loopback"};
+        "peers", "group", "rounds",  "codec",  "profile",   "exchange", "insecure-loopback", "forward"};
 
     for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
         if (options_is_set(options, all[i]) && !takes(kind, all[i]))

@@ -456,7 +456,7 @@ static enum rc spread_lane(void *context, const struct team_lane *lane)
     const enum section section = *(const enum section *)context;
     const struct backend_ops *ops = lane->backend->ops;
     size_t count = lane->model->schema.values[section];
-    float *plane = lane->model->planes[section];
+    float *plane = model_plane(lane->model, section);
     enum rc rc = RC_OK;
 
     if (count == 0) return RC_OK;

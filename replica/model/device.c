@@ -283,6 +283,7 @@ enum rc model_train_pass(struct model *model, const struct model_feed *feed)
         d->equal_passes = 0;
     }
     model->batch = 0;
+    model->prepared = 0; /* a replay changes running statistics without a word */
     rc = ops->store(model->backend, d->passes, model->passes);
     if (rc == RC_OK) rc = upload_input(model, feed->input, feed->batch);
     if (rc == RC_OK) rc = upload_answers(model, feed);

@@ -80,13 +80,16 @@ enum rc model_set_plane(struct model *model, enum section section, const float *
     size_t count = model->schema.values[section];
 
     if (count == 0) return RC_OK;
-    return model->backend->ops->upload(model->backend, model->planes[section], values,
+    return model->backend->ops->upload(model->backend, model_plane(model, section), values,
                                        count * sizeof(float));
 }
 
 float *model_plane(struct model *model, enum section section)
 {
     CHECK(section < SECTION_COUNT);
+    if (section == SECTION_PARAMETERS || section == SECTION_BUFFERS) {
+        atomic_fetch_add(&model_owner(model)->version, 1);
+    }
     return model->planes[section];
 }
 

@@ -140,6 +140,7 @@ static enum rc create(struct backend *backend, const struct model_options *optio
     backend_bind_thread(backend);
     schema_init(&m->schema);
     m->backend = backend;
+    m->version = 1;
     m->input_kind = options->input;
     m->input.image = (struct image_shape){options->channels, options->height, options->width, 1};
     m->input.is_vector = shape_is_flat(m->input);
@@ -359,10 +360,16 @@ static enum rc run_segment(struct run *run, const struct segment *segment)
     return rc == RC_OK ? close_segment(run, segment) : rc;
 }
 
+/* In evaluation only what changed since the last time. A training pass changes running statistics,
+ * and what it prepared is no good for evaluation. */
 static enum rc prepare(struct model *model, bool is_training)
 {
+    _Atomic(uint64_t) *version = &model_owner(model)->version;
+    uint64_t now = atomic_fetch_add(version, is_training ? 1 : 0);
     enum rc rc = RC_OK;
 
+    if (!is_training && model->prepared == now) return RC_OK;
+    model->prepared = 0;
     for (uint32_t s = 0; rc == RC_OK && s < model->stages_count; s++) {
         struct stage *stage = &model->stages[s];
         uint64_t begin = profile_clock(model);
@@ -372,6 +379,7 @@ static enum rc prepare(struct model *model, bool is_training)
             model->profile->ns[s][0] += profile_clock(model) - begin;
         }
     }
+    if (rc == RC_OK && !is_training) model->prepared = now;
     return rc;
 }
 

@@ -66,7 +66,9 @@ uint32_t model_rows(const struct model *model);
 uint32_t model_heads(const struct model *model);
 /** Floating point operations of a forward pass of one sample. */
 uint64_t model_flops(const struct model *model);
-/** The live planes: [schema.values[section]] float32 on the backend; NULL without gradients. */
+/** The live planes: [schema.values[section]] float32 on the backend; NULL without gradients. What
+ *  was made of parameters and buffers (packed weights) is made anew after this call, as they may be
+ *  written: ask again before each change that a pass in evaluation mode is to see. */
 float *model_plane(struct model *model, enum section section);
 /** The plane in host memory as it is now: itself, or a copy that lasts until the next call for this
  *  section, and no longer than the model. RC_NOMEM, RC_DEVICE. */

@@ -76,6 +76,8 @@ struct model {
     float *planes[SECTION_COUNT]; /* on the backend */
 
     struct model *leader;                /* NULL: it has planes of its own */
+    _Atomic(uint64_t) version;           /* of its own planes' values: see model_plane() */
+    uint64_t prepared;                   /* for evaluation, at this version; 0: not */
     const struct model_meeting *meeting; /* NULL: it has the whole batch */
     uint32_t lane;
     uint32_t first;          /* sample of the whole batch that its batch begins with */
@@ -90,6 +92,12 @@ struct model {
     const struct model_profile *profile; /* NULL: not wanted */
     struct model_device *device;         /* NULL: its memory is the host's */
 };
+
+/* Whose planes it computes with. */
+static inline struct model *model_owner(struct model *model)
+{
+    return model->leader != NULL ? model->leader : model;
+}
 
 /* What a model has beside its plan where memory is not the host's (device.c). */
 struct model_device {

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Training speed of PyTorch on the models of `grapevine bench train`: one JSON line.
 
-    compare_pytorch.py MODEL BATCH THREADS SECONDS [--precision f32|bf16]
+    compare_pytorch.py MODEL BATCH THREADS SECONDS [--precision f32|bf16] [--forward]
 
 A step is what ours is: forward, cross-entropy, backward, optimizer, on one made-up batch that stays
 in memory. PyTorch gets its best setting: an allocator that keeps big tensors mapped, threads that
 wait passively, the widest vectors, and of the memory layouts and optimizer loops that it offers
-those that a short trial finds fastest here. bf16 is autocast. Speed: the median over chunks.
+those that a short trial finds fastest here. --forward: the forward pass alone, in evaluation mode
+under inference_mode. bf16 is autocast. Speed: the median over chunks.
 The optimizers are those of OPTIMIZERS below, on both sides.
 """
 import argparse
@@ -49,6 +50,7 @@ def arguments():
     parser.add_argument("threads", type=int)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--forward", action="store_true")
     return parser.parse_args()
 
 
@@ -75,7 +77,7 @@ def make_optimizer(kind, model, foreach):
     )
 
 
-def make_step(name, batch, precision, layout, foreach):
+def make_step(name, batch, precision, layout, foreach, is_forward):
     import torch
     import models
 
@@ -91,8 +93,18 @@ def make_step(name, batch, precision, layout, foreach):
         if layout == "channels_last":
             model = model.to(memory_format=torch.channels_last)
             x = x.contiguous(memory_format=torch.channels_last)
-    optimizer = make_optimizer(OPTIMIZERS[name], model, foreach)
     is_bf16 = precision == "bf16"
+
+    def forward():
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_bf16):
+            model(x)
+
+    if is_forward:
+        model.eval()
+        for _ in range(3):
+            forward()
+        return forward, sum(p.numel() for p in model.parameters())
+    optimizer = make_optimizer(OPTIMIZERS[name], model, foreach)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -135,8 +147,8 @@ def main():
     has_images = not models.is_sequence(args.model)
     layouts = ("plain", "channels_last") if has_images and args.model != "mlp" else ("plain",)
     trials = {}
-    for layout, foreach in itertools.product(layouts, (False, True)):
-        step, parameters = make_step(args.model, args.batch, args.precision, layout, foreach)
+    for layout, foreach in itertools.product(layouts, (False,) if args.forward else (False, True)):
+        step, parameters = make_step(args.model, args.batch, args.precision, layout, foreach, args.forward)
         trials[layout, foreach] = (statistics.median(measure(step, args.seconds / 4)), step)
     best = max(trials, key=lambda setting: trials[setting][0])
     rates = measure(trials[best][1], args.seconds)

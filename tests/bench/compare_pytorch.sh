@@ -5,6 +5,7 @@
 # spread. Models that our program does not know yet are shown as such.
 #   tests/bench/compare_pytorch.sh [GRAPEVINE|none]   (build/release/grapevine; none: PyTorch alone)
 # GRAPEVINE_CPU (kernels/README.md) limits the instruction set of both sides; what each used is printed.
+# FORWARD=1: forward passes alone, in evaluation mode, PyTorch's under inference_mode.
 # From the environment: MODELS, PRECISIONS ("f32 bf16"), THREADS_LIST ("1 2"), RUNS (5),
 # SECONDS_EACH (4). Batches: 64, for gpt-nano and lstm 32 (of 128 and 64 symbols).
 set -euo pipefail
@@ -14,6 +15,8 @@ models=${MODELS:-mlp cnn resnet14 gpt-nano lstm}
 precisions=${PRECISIONS:-f32 bf16} threads_list=${THREADS_LIST:-1 2}
 runs=${RUNS:-5} seconds=${SECONDS_EACH:-4}
 python=/usr/bin/python3
+forward=() what=training
+[ -z "${FORWARD:-}" ] || forward=(--forward) what="forward alone"
 
 [ "$grapevine" = none ] || [ -x "$grapevine" ] ||
     { echo "no $grapevine: build first (cmake --preset release && ninja -C build/release)" >&2; exit 1; }
@@ -32,12 +35,12 @@ export OMP_WAIT_POLICY=PASSIVE
 # measure RUN MODEL BATCH THREADS PRECISION: one row a side.
 measure() {
     local result
-    result=$($python tests/bench/compare_pytorch.py "$2" "$3" "$4" "$seconds" --precision "$5")
+    result=$($python tests/bench/compare_pytorch.py "$2" "$3" "$4" "$seconds" --precision "$5" "${forward[@]}")
     printf '%s\ttheirs\t%s\t%s\t%s\t%s\n' "$1" "$2" "$4" "$5" "$result" >>"$rows"
     [ "$grapevine" != none ] || return 0
     # What ours used is on stderr.
     if ! result=$("$grapevine" bench train --model "$2" --batch "$3" --threads "$4" --precision "$5" \
-        --seconds "$seconds" --json 2>"$error"); then
+        --seconds "$seconds" "${forward[@]}" --json 2>"$error"); then
         result=$(tail -n 1 "$error" | $python -c 'import json, sys; print(json.dumps({"error": sys.stdin.read().strip()}))')
     fi
     printf '%s\tours\t%s\t%s\t%s\t%s\n' "$1" "$2" "$4" "$5" "$result" >>"$rows"
@@ -58,7 +61,7 @@ for run in $(seq "$runs"); do
     done
 done
 
-$python - "$rows" "$runs" "$seconds" "$our_cpu" <<'PY'
+$python - "$rows" "$runs" "$seconds" "$our_cpu" "$what" <<'PY'
 import json
 import os
 import statistics
@@ -107,7 +110,7 @@ for model, sides in cells.items():
 single, double, half = (1, "f32"), (2, "f32"), (1, "bf16")
 print(f"Median (least to most) of {sys.argv[2]} runs of {sys.argv[3]} s, PyTorch {version}, "
       f"load {os.getloadavg()[1]:.1f}; instruction set: ours {sys.argv[4]}, PyTorch's {their_cpu}\n")
-print("ours / PyTorch\n")
+print(f"ours / PyTorch, {sys.argv[5]}\n")
 print("| model | 1 thread f32 | 2 threads f32 | bf16 against PyTorch's f32 | bf16 against PyTorch's bf16 autocast |")
 print("|---|---|---|---|---|")
 for model in cells:
