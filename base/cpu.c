@@ -1,6 +1,7 @@
 /* See cpu.h. The choice is made by a constructor: loops run in tests and in modules, too. */
 #include "base/cpu.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,28 @@ static const struct {
     [CPU_AVX512] = {"avx512", "AVX512_CORE_BF16", "SkylakeX"},
     [CPU_AMX] = {"amx", NULL, NULL},
 };
+
+/* Of a container: microseconds in a period; 0: as many as there are. */
+static uint32_t quota_cores(void)
+{
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    long quota = 0, period = 0;
+
+    if (file == NULL) return 0;
+    if (fscanf(file, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0) quota = 0;
+    fclose(file);
+    return quota == 0 ? 0 : (uint32_t)((quota + period - 1) / period);
+}
+
+uint32_t cpu_cores(void)
+{
+    uint32_t cores = 1, quota = quota_cores();
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) cores = (uint32_t)CPU_COUNT(&set);
+    if (quota > 0 && quota < cores) cores = quota;
+    return cores > 0 ? cores : 1;
+}
 
 #if defined(__x86_64__)
 /* Tiles and their bfloat16, in the processor and in what the kernel saves; compilers are too young

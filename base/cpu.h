@@ -1,5 +1,5 @@
 /*
- * cpu: the instruction set that the program uses, and loops built for each. It is the best of the
+ * cpu: how many cores the process may use, the instruction set, and loops built for each. The set is the best of the
  * processor, or what GRAPEVINE_CPU limits it to, so that each is tested and measured wherever the
  * machine has it: our loops and kernels ask cpu_has(), oneDNN and OpenBLAS their own variables.
  */
@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define CPU_VARIABLE "GRAPEVINE_CPU"
 
@@ -24,6 +25,9 @@ static inline bool cpu_has(enum cpu_set set)
     return cpu_used >= set;
 }
 
+/** Cores that the process may use: those of its affinity, or fewer where a container's quota of
+ *  processor time is less than theirs; at least 1. */
+uint32_t cpu_cores(void);
 /** What the processor has. */
 enum cpu_set cpu_best(void);
 const char *cpu_name(enum cpu_set set);

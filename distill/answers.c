@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "distill/comparison.h"
 #include "distill/outputs.h"
+#include "replica/learners/team.h"
 
 struct answers {
     struct answers_options options;
@@ -14,19 +15,19 @@ struct answers {
     struct ensemble *ensemble; /* of all samples, or of one batch */
     bool is_kept;
     /* Where they are not: */
-    struct model **teachers; /* [teachers_count] */
+    struct team **teachers; /* [teachers_count] */
     struct batch batch;
     float *logits;
 };
 
 static enum rc load(struct answers *a, struct backend *backend, size_t i, uint32_t batch,
-                    struct model **model, struct fault *why)
+                    struct team **team, struct fault *why)
 {
     const struct comparison_file file = {
         .path = a->options.teachers[i], .info = a->options.info, .batch_max = batch};
     struct model_card card;
 
-    return comparison_load(backend, &file, model, &card, why);
+    return comparison_open(backend, &file, team, &card, why);
 }
 
 static void tell(const struct answers *a, size_t done)
@@ -35,11 +36,11 @@ static void tell(const struct answers *a, size_t done)
     a->options.on_teacher(a->options.context, done, a->options.teachers_count);
 }
 
-static void on_answer(void *context, size_t first, const struct batch *batch, const float *logits)
+static void on_answer(void *context, size_t first, uint32_t samples, const float *logits)
 {
     struct answers *a = context;
 
-    ensemble_absorb(a->ensemble, first * a->rows, (size_t)batch->rows * a->rows, logits);
+    ensemble_absorb(a->ensemble, first * a->rows, (size_t)samples * a->rows, logits);
 }
 
 static enum rc ask_all(struct answers *a, struct backend *backend, struct fault *why)
@@ -50,13 +51,14 @@ static enum rc ask_all(struct answers *a, struct backend *backend, struct fault 
     enum rc rc = RC_OK;
 
     for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
-        struct model *model = NULL;
-        rc = load(a, backend, i, outputs_batch(o->info), &model, why);
+        struct score score = {0};
+        struct team *team = NULL;
+        rc = load(a, backend, i, outputs_batch(o->info), &team, why);
         if (rc != RC_OK) break;
-        const struct dataset_info as_trained = outputs_info(o->info, model);
-        rc = outputs_run_one(model, &as_trained, &all, &sink);
+        const struct dataset_info as_trained = outputs_info(o->info, team_model(team));
+        rc = outputs_run(team, &as_trained, &all, &sink, &score);
         if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", o->teachers[i], rc_text(rc));
-        model_destroy(model);
+        team_destroy(team);
         tell(a, i + 1);
     }
     return rc;
@@ -120,7 +122,7 @@ void answers_destroy(struct answers *answers)
 {
     if (answers == NULL) return;
     for (size_t i = 0; answers->teachers != NULL && i < answers->options.teachers_count; i++) {
-        model_destroy(answers->teachers[i]);
+        team_destroy(answers->teachers[i]);
     }
     mem_free(answers->teachers);
     mem_free(answers->logits);
@@ -141,9 +143,9 @@ static enum rc ask(struct answers *a, struct pick pick)
 
     ensemble_clear(a->ensemble);
     for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
-        const struct dataset_info as_trained = outputs_info(o->info, a->teachers[i]);
+        const struct dataset_info as_trained = outputs_info(o->info, team_model(a->teachers[i]));
         samples_gather(o->samples, &as_trained, pick, &a->batch);
-        rc = model_forward(a->teachers[i], a->batch.values, pick.rows, false, a->logits);
+        rc = team_forward(a->teachers[i], a->batch.values, pick.rows, false, a->logits);
         if (rc == RC_OK && !floats_are_finite(a->logits, pick.rows * a->each)) rc = RC_NONFINITE;
         if (rc == RC_OK) {
             ensemble_absorb(a->ensemble, 0, (size_t)pick.rows * a->rows, a->logits);

@@ -1,5 +1,5 @@
 /*
- * comparison: see comparison.h. Thread: the command's, one at a time; models are run by a crew.
+ * comparison: see comparison.h. Thread: the command's, one at a time; models are run by a team.
  */
 #include "distill/comparison.h"
 
@@ -9,24 +9,17 @@
 #include "distill/soup.h"
 #include "distill/statistics.h"
 #include "kernels/backend.h"
-#include "replica/learners/workers.h"
+#include "replica/learners/team.h"
 #include "replica/model/loss.h"
 #include "replica/plane/store_safetensors.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-
-/* Threads that run copies of one model, and how large its file may be for that. */
-enum { LANES_MAX = 16, COPIED_BYTES_MAX = 64 << 20 };
 
 /* What is in hand while the files are read one after another. */
 struct reading {
     struct backend *backend;
-    struct backend *lanes[LANES_MAX]; /* siblings of it, one thread each */
-    struct workers *workers;          /* NULL: none of them */
-    uint32_t lanes_count;
     const struct comparison_options *options;
     struct comparison *out;
     struct dataset *dataset;
@@ -35,8 +28,6 @@ struct reading {
     struct soup *soup;
     struct outputs_part part; /* of the test part, being gone through */
     size_t part_max;          /* samples */
-    struct task task;         /* of the model being run, as the next */
-    struct score *score;
     uint32_t rows;             /* a sample */
     struct model_card average; /* the first card with all steps and samples of the members */
     bool is_one_spec;          /* so far */
@@ -194,48 +185,30 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
     return RC_OK;
 }
 
-/* The copies of one model. */
-struct copies {
-    struct model *list[LANES_MAX];
-    struct outputs_models run;
-};
-
-static void copies_deinit(struct copies *copies)
+enum rc comparison_open(struct backend *backend, const struct comparison_file *file,
+                        struct team **team, struct model_card *card, struct fault *why)
 {
-    for (uint32_t i = 0; i < copies->run.count; i++) {
-        model_destroy(copies->list[i]);
-    }
-}
-
-/* A small model is loaded for each thread, which then has batches of its own; a large one once, and
- * the threads share its products. */
-static enum rc copies_load(struct reading *r, const struct comparison_file *file,
-                           struct copies *copies, struct model_card *card, struct fault *why)
-{
-    struct stat stat_of;
-    const bool is_small = stat(file->path, &stat_of) == 0 && stat_of.st_size <= COPIED_BYTES_MAX;
-    const bool is_many = r->workers != NULL && is_small && !file->with_gradients;
-    const uint32_t count = is_many ? r->lanes_count : 1;
+    const bool has_lanes = backend->threads > 1 && backend->is_host &&
+                           backend->ops->sibling != NULL && !file->with_gradients;
+    struct team_around around = {.threads = has_lanes ? backend->threads : 1};
     enum rc rc = RC_OK;
 
-    *copies = (struct copies){.run = {.copies = copies->list, .backends = r->lanes}};
-    if (is_many) copies->run.workers = r->workers;
-    while (rc == RC_OK && copies->run.count < count) {
-        const uint32_t i = copies->run.count;
-        rc = comparison_load(is_many ? r->lanes[i] : r->backend, file, &copies->list[i], card, why);
-        if (rc == RC_OK) copies->run.count++;
+    if (has_lanes) {
+        around.backend = backend->ops->sibling(backend);
+        if (around.backend == NULL) return fault_set(why, RC_NOMEM, "out of memory");
+        backend = around.backend;
     }
-    if (rc != RC_OK) copies_deinit(copies);
+    rc = comparison_load(backend, file, &around.model, card, why);
+    if (rc == RC_OK) return team_around(&around, team, why);
+    backend_destroy(around.backend);
     return rc;
 }
 
-static void on_test_logits(void *context, size_t first, const struct batch *batch,
-                           const float *logits)
+static void on_test_logits(void *context, size_t first, uint32_t samples, const float *logits)
 {
     struct reading *r = context;
 
-    score_add_batch(r->score, &r->task, batch, logits);
-    ensemble_absorb(r->ensemble, first * r->rows, (size_t)batch->rows * r->rows, logits);
+    ensemble_absorb(r->ensemble, first * r->rows, (size_t)samples * r->rows, logits);
 }
 
 static enum rc average_add(struct reading *r, struct model *model, const struct model_card *card,
@@ -279,36 +252,34 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
     const struct outputs_sink sink = {r, on_test_logits};
     struct fault reason = {""};
     struct model_card card;
-    struct copies copies;
-    enum rc rc = copies_load(r, &file, &copies, &card, why);
+    struct team *team = NULL;
+    enum rc rc = comparison_open(r->backend, &file, &team, &card, why);
 
     if (rc != RC_OK) return rc;
-    struct model *model = copies.list[0];
+    struct model *model = team_model(team);
     if (r->part.first == 0) rc = note_model(r, index, model, &card, &reason);
-    if (rc == RC_OK) rc = task_init(&r->task, file.info, model, 1, &reason);
     if (rc == RC_OK) {
         const struct dataset_info info = outputs_info(file.info, model);
-        r->score = &r->out->models[index];
-        rc = outputs_run(&copies.run, &info, &r->part, &sink);
+        rc = outputs_run(team, &info, &r->part, &sink, &r->out->models[index]);
     }
     if (rc != RC_OK) {
         rc = fault_set(why, rc, "cannot evaluate %s: %s", file.path,
                        reason.text[0] != '\0' ? reason.text : rc_text(rc));
     }
-    task_deinit(&r->task);
-    copies_deinit(&copies);
+    team_destroy(team);
     return rc;
 }
 
-static enum rc score_average(struct reading *r, const struct copies *copies, struct fault *why)
+static enum rc score_average(struct reading *r, struct team *team, struct fault *why)
 {
-    struct model *model = copies->list[0];
+    struct model *model = team_model(team);
     const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
+    const struct outputs_part all = {&r->test, 0, r->test.count};
     struct fault reason = {""};
     enum rc rc = RC_OK;
 
     if (soup_members(r->soup) > 1) rc = statistics_estimate(model, r->dataset, &reason);
-    if (rc == RC_OK) rc = outputs_score(&copies->run, &info, &r->test, &r->out->average);
+    if (rc == RC_OK) rc = outputs_run(team, &info, &all, NULL, &r->out->average);
     if (rc == RC_OK) return rc;
     return fault_set(why, rc, "cannot evaluate the parameter average: %s",
                      reason.text[0] != '\0' ? reason.text : rc_text(rc));
@@ -320,7 +291,7 @@ static enum rc read_average(struct reading *r, struct fault *why)
     struct comparison_file file = {.path = r->options->paths[0],
                                    .info = dataset_info(r->dataset),
                                    .batch_max = outputs_batch(dataset_info(r->dataset))};
-    struct copies copies;
+    struct team *team = NULL;
     struct model_card card;
     enum rc rc;
 
@@ -338,18 +309,16 @@ static enum rc read_average(struct reading *r, struct fault *why)
     if (file.with_gradients && file.batch_max > STATISTICS_BATCH) {
         file.batch_max = STATISTICS_BATCH; /* training passes take more memory */
     }
-    rc = copies_load(r, &file, &copies, &card, why);
+    rc = comparison_open(r->backend, &file, &team, &card, why);
     if (rc != RC_OK) return rc;
-    for (uint32_t i = 0; rc == RC_OK && i < copies.run.count; i++) {
-        rc = soup_pour(r->soup, copies.list[i]);
-    }
-    if (rc == RC_OK) rc = score_average(r, &copies, why);
+    rc = soup_pour(r->soup, team_model(team));
+    if (rc == RC_OK) rc = score_average(r, team, why);
     if (rc == RC_OK && r->options->average_path != NULL) {
-        rc = model_save_as(copies.list[0], &r->average, r->options->average_path, why);
+        rc = model_save_as(team_model(team), &r->average, r->options->average_path, why);
     }
     r->out->has_average = rc == RC_OK;
     r->out->distance = soup_distance(r->soup);
-    copies_deinit(&copies);
+    team_destroy(team);
     return rc;
 }
 
@@ -439,30 +408,6 @@ static enum rc make_ensemble(struct reading *r, struct fault *why)
     return fault_set(why, RC_NOMEM, "cannot evaluate: out of memory");
 }
 
-/* Where there is one processor, or the work is on a device, there are none. */
-static enum rc make_lanes(struct reading *r, struct fault *why)
-{
-    const struct backend *on = r->backend;
-    const uint32_t count = on->threads < LANES_MAX ? on->threads : LANES_MAX;
-
-    if (count < 2 || !on->is_host || on->ops->sibling == NULL) return RC_OK;
-    while (r->lanes_count < count) {
-        r->lanes[r->lanes_count] = on->ops->sibling(r->backend);
-        if (r->lanes[r->lanes_count] == NULL) break;
-        r->lanes_count++;
-    }
-    const enum rc rc = r->lanes_count == count ? workers_create(count, &r->workers) : RC_NOMEM;
-    return rc == RC_OK ? rc : fault_set(why, rc, "cannot compare models: out of memory");
-}
-
-static void lanes_deinit(struct reading *r)
-{
-    workers_destroy(r->workers);
-    for (uint32_t i = 0; i < r->lanes_count; i++) {
-        backend_destroy(r->lanes[i]);
-    }
-}
-
 /* What is right without learning: one answer for all. */
 static enum rc count_classes(const struct samples *test, uint32_t classes, double *share)
 {
@@ -497,8 +442,7 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
         is_short = out->paths[i] == NULL;
     }
     if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: out of memory");
-    enum rc rc = make_lanes(r, why);
-    if (rc == RC_OK) rc = comparison_card(r->options->paths[0], &card, why);
+    enum rc rc = comparison_card(r->options->paths[0], &card, why);
     if (rc != RC_OK) return rc;
     const struct dataset_options dataset = comparison_data(&card, r->options->seed);
     const char *data = r->options->data != NULL ? r->options->data : card.data;
@@ -533,7 +477,6 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
     if (rc == RC_OK) rc = read_average(&r, why);
     ensemble_destroy(r.ensemble);
     soup_destroy(r.soup);
-    lanes_deinit(&r);
     samples_deinit(&r.test);
     dataset_close(r.dataset);
     if (rc == RC_OK) {

@@ -20,6 +20,7 @@
 
 struct backend;
 struct json;
+struct team;
 
 enum { COMPARISON_BYTES_MAX = 64 << 20 }; /* of the ensemble; at least one sample's */
 
@@ -75,6 +76,10 @@ struct comparison_file {
  *  classes, the symbols of a text; finite parameters. */
 MUST_USE enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
                                  struct model **model, struct model_card *card, struct fault *why);
+/** The same for all threads of the backend, for passes forward alone; a model with gradients is one,
+ *  and its products share the threads. */
+MUST_USE enum rc comparison_open(struct backend *backend, const struct comparison_file *file,
+                                 struct team **team, struct model_card *card, struct fault *why);
 /** Just the card. */
 MUST_USE enum rc comparison_card(const char *path, struct model_card *card, struct fault *why);
 /** What a dataset must be opened with so that the model of this card can use it. */

@@ -80,15 +80,6 @@ static void on_asked(void *context, size_t done, size_t count)
 }
 
 /* Teachers run with all threads, the student's team is idle meanwhile. */
-static uint32_t set_threads(struct lesson *l, uint32_t threads)
-{
-    const uint32_t before = l->backend->threads;
-
-    l->backend->threads = threads;
-    backend_bind_thread(l->backend);
-    return before;
-}
-
 static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fault *why)
 {
     struct answers_options options = {
@@ -103,7 +94,7 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
         .context = l,
     };
     const struct model *model = replica_model(student);
-    const uint32_t threads = set_threads(l, l->threads);
+    const uint32_t own = l->backend->threads;
     enum rc rc = replica_samples(student, &options.samples, why);
 
     l->targets = mem_array((size_t)options.batch * model_rows(model) * model_heads(model) *
@@ -112,8 +103,10 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
     if (rc == RC_OK && l->targets == NULL) {
         rc = fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     }
-    if (rc == RC_OK) rc = answers_create(l->backend, &options, &l->answers, why);
-    (void)set_threads(l, threads);
+    if (rc != RC_OK) return rc;
+    l->backend->threads = l->threads;
+    rc = answers_create(l->backend, &options, &l->answers, why);
+    l->backend->threads = own;
     return rc;
 }
 
@@ -124,11 +117,9 @@ static enum rc ask(void *context, struct task *task, const struct batch *batch)
     struct lesson *l = context;
     const double alpha = l->options->alpha;
     const size_t rows = (size_t)batch->rows * task->rows, outputs = task->outputs;
-    const uint32_t threads = set_threads(l, l->threads);
     const enum rc rc =
         answers_get(l->answers, (struct pick){batch->picked, 0, batch->rows}, l->targets);
 
-    (void)set_threads(l, threads);
     for (size_t i = rows * task->heads; task->heads > 1 && i-- > 0;) { /* from behind: in place */
         memmove(l->targets + i * outputs, l->targets + i / task->heads * outputs,
                 outputs * sizeof(float));
@@ -350,7 +341,7 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
 
     if (rc == RC_OK) rc = plan(&l, why);
     if (rc == RC_OK) rc = teach(&l, why);
-    (void)set_threads(&l, l.threads);
+    backend->threads = l.threads;
     if (rc == RC_OK) {
         *out = result;
     } else {

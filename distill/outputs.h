@@ -1,7 +1,8 @@
 /*
  * outputs: what a model says about samples in memory: batches are normalised as the model's card
- * says, run forward in evaluation mode, and their logits handed on. Also the score that a test part
- * gives them: of classes, of the next token at each step of a text, or of real values.
+ * says, run forward in evaluation mode by all threads of a team (replica/learners/team.h), each with
+ * a batch of its own, and their logits handed on. Also the score that a test part gives them: of
+ * classes, of the next token at each step of a text, or of real values.
  */
 #ifndef GRAPEVINE_DISTILL_OUTPUTS_H
 #define GRAPEVINE_DISTILL_OUTPUTS_H
@@ -11,11 +12,10 @@
 #include "replica/learners/task.h"
 #include "replica/model/model.h"
 
-struct backend;
-struct workers;
+struct team;
 
-/* Samples and rows of logits of a forward pass when nothing is trained. */
-enum { OUTPUTS_BATCH = 256, OUTPUTS_ROWS = 2048 };
+/* Samples and rows of logits of a thread's forward pass when nothing is trained. */
+enum { OUTPUTS_BATCH = 128, OUTPUTS_ROWS = 2048 };
 
 /** Samples of such a pass: as many as OUTPUTS_BATCH, fewer of long sequences. */
 uint32_t outputs_batch(const struct dataset_info *info);
@@ -32,9 +32,6 @@ double score_loss(const struct score *score);     /* mean; NaN without predictio
 double score_accuracy(const struct score *score); /* share in [0, 1]; NaN without any, or real */
 /** Count one prediction that gave its label `probability`. */
 void score_add(struct score *score, double probability, bool is_correct);
-/** Count a batch's logits of an evaluation pass. */
-void score_add_batch(struct score *score, const struct task *task, const struct batch *batch,
-                     const float *logits);
 
 /** `info`, with the normalisation the model was trained with. Both stay borrowed. */
 struct dataset_info outputs_info(const struct dataset_info *info, const struct model *model);
@@ -45,31 +42,19 @@ struct outputs_part {
     size_t first, count;
 };
 
+/* Who hears the logits, from the threads of the team. */
 struct outputs_sink {
     void *context;
-    /** Logits [samples, rows, classes] of the samples from `first` on, counted within the part, and
-     *  the batch they came from; borrowed for the call. */
-    void (*on_logits)(void *context, size_t first, const struct batch *batch, const float *logits);
+    /** Logits [samples, rows, classes] of the samples from `first` on, counted within the part;
+     *  borrowed for the call. Each sample comes once, several calls may run at the same time. */
+    void (*on_logits)(void *context, size_t first, uint32_t samples, const float *logits);
 };
 
-/* One model, as often as it is to run at the same time: equal copies, each on a backend of its own
- * that computes in one thread. A single copy runs on the calling thread, as its backend likes. */
-struct outputs_models {
-    struct model *const *copies;
-    struct backend *const *backends;
-    struct workers *workers; /* as many; NULL with a single copy */
-    uint32_t count;
-};
-
-/** Run a model over the part; its batches come to the sink in order, on the calling thread.
- *  RC_NONFINITE as soon as a logit is no number, RC_NOMEM, RC_DEVICE. */
-MUST_USE enum rc outputs_run(const struct outputs_models *models, const struct dataset_info *info,
-                             const struct outputs_part *part, const struct outputs_sink *sink);
-/** The same of a single copy. */
-MUST_USE enum rc outputs_run_one(struct model *model, const struct dataset_info *info,
-                                 const struct outputs_part *part, const struct outputs_sink *sink);
-/** outputs_run() over all samples into a score. The model fits the data. */
-MUST_USE enum rc outputs_score(const struct outputs_models *models, const struct dataset_info *info,
-                               const struct samples *samples, struct score *score);
+/** Run a model over the part, a batch to each thread of the team as it gets ready, and add what the
+ *  test part says of it to `score`: the same bits, however many threads. The model fits the data.
+ *  `sink` may be NULL. RC_NONFINITE as soon as a logit is no number, RC_NOMEM, RC_DEVICE. */
+MUST_USE enum rc outputs_run(struct team *team, const struct dataset_info *info,
+                             const struct outputs_part *part, const struct outputs_sink *sink,
+                             struct score *score);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "averaging/strategy/strategy.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -156,9 +157,8 @@ static enum rc judge(const struct models *models, const struct options *options,
                      struct comparison *comparison, struct fault *why)
 {
     char average[PATH_BYTES];
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     /* The peers are gone: the processors are free. */
-    const struct cpu_backend_options device = {.threads = cores > 1 ? (uint32_t)cores : 1};
+    const struct cpu_backend_options device = {.threads = cpu_cores()};
     const struct comparison_options request = {
         .paths = models->list,
         .paths_count = models->count,
@@ -368,21 +368,41 @@ static enum rc check_chaos(const struct options *options, const struct chaos *ch
     return RC_OK;
 }
 
+/* What peers are told; without --threads, that they share the cores. */
+static size_t words_of(const struct options *options, char **words)
+{
+    static const char *const ours[] = {
+        "out",    "json",      "quiet",     "verbose", "listen",     "bootstrap", "shard-of",
+        "hetero", "advertise", "step-time", "time",    "start-with", NULL};
+    const uint32_t each = cpu_cores() / (uint32_t)options_count(options, "peers");
+    const size_t count = options_forward(options, COMMAND_PEER, ours, words, WORDS_MAX - 1);
+    char text[32];
+
+    if (count == SIZE_MAX || options_is_set(options, "threads") ||
+        options_count(options, "hogwild") > 0) {
+        return count;
+    }
+    snprintf(text, sizeof text, "--threads=%u", each > 1 ? each : 1);
+    words[count] = mem_string(text);
+    if (words[count] != NULL) return count + 1;
+    for (size_t i = 0; i < count; i++) {
+        mem_free(words[i]);
+    }
+    return SIZE_MAX;
+}
+
 /* Start the peers and wait for them. */
 static enum rc run_peers(struct options *options, const struct chaos *chaos,
                          const struct sim_path *link, const double *speeds, struct view *view,
                          struct local_result *result, struct fault *why)
 {
-    static const char *const ours[] = {
-        "out",    "json",      "quiet",     "verbose", "listen",     "bootstrap", "shard-of",
-        "hetero", "advertise", "step-time", "time",    "start-with", NULL};
     char *words[WORDS_MAX], executable[PATH_BYTES];
     const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
 
     if (length <= 0) return fault_set(why, RC_IO, "cannot find this executable in /proc/self/exe");
     executable[length] = '\0';
-    const size_t count = options_forward(options, COMMAND_PEER, ours, words, WORDS_MAX);
+    const size_t count = words_of(options, words);
     if (count == SIZE_MAX) return fault_set(why, RC_NOMEM, "out of memory");
     const struct local_options request = {
         .start_with = start_with(options),

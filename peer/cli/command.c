@@ -2,6 +2,7 @@
 #include "peer/cli/command.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "gossip/wire/address.h"
@@ -45,6 +46,14 @@ static bool wants_processor(const struct options *options)
     return optimizer != NULL && strncmp(optimizer, lbfgs, strlen(lbfgs)) == 0;
 }
 
+/* All cores, unless a flag says otherwise; threads of hogwild are its own. */
+static uint32_t threads_of(const struct options *options)
+{
+    if (options_is_set(options, "threads")) return (uint32_t)options_count(options, "threads");
+    if (options_has(options, "hogwild") && options_count(options, "hogwild") > 0) return 1;
+    return cpu_cores();
+}
+
 enum rc command_backend(const struct options *options, struct backend **backend, struct fault *why)
 {
     struct device_request request = {.choice = {.kind = DEVICE_CPU}, .cpu = {.threads = 1}};
@@ -59,8 +68,7 @@ enum rc command_backend(const struct options *options, struct backend **backend,
     if (request.choice.kind == DEVICE_AUTO && wants_processor(options)) {
         request.choice.kind = DEVICE_CPU;
     }
-    if (options_has(options, "threads"))
-        request.cpu.threads = (uint32_t)options_count(options, "threads");
+    if (options_has(options, "threads")) request.cpu.threads = threads_of(options);
     if (command_wants_bf16(options)) request.cpu.precision = PRECISION_BF16;
     request.cpu.now_ns = uv_clock_ns;
     if (rc == RC_OK) rc = device_open(&request, backend, &reason);

@@ -5,6 +5,7 @@
 #include "peer/cli/command.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -57,7 +58,6 @@ static void check_device(struct doctor *doctor)
     struct fault why = {""};
     char text[200];
     double sum = 0;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
     if (command_backend(doctor->options, &backend, &why) != RC_OK) {
         doctor_add(doctor, VERDICT_BROKEN, "device cpu", "choose another --device", "%s", why.text);
@@ -68,7 +68,7 @@ static void check_device(struct doctor *doctor)
         doctor_add(doctor, VERDICT_BROKEN, "device cpu", "reinstall it", "wrong sums from %s",
                    text);
     } else {
-        doctor_add(doctor, VERDICT_FINE, "device cpu", "", "%ld cores, %s", cores, text);
+        doctor_add(doctor, VERDICT_FINE, "device cpu", "", "%u cores, %s", cpu_cores(), text);
     }
     backend_destroy(backend);
 }

@@ -8,10 +8,10 @@
 #include "replica/data/prefetch.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 
@@ -49,16 +49,13 @@ bool prefetch_parse(const char *text, enum prefetch_mode *mode)
 bool prefetch_is_useful(enum prefetch_mode mode, const struct dataset_info *info, uint32_t rows,
                         const struct augment *augment, uint32_t threads)
 {
-    cpu_set_t processors;
     size_t values = dataset_values(info) * rows;
 
     if (mode != PREFETCH_AUTO) return mode == PREFETCH_ON;
     /* Moving an image costs some four times what copying it does. */
     if (!augment_is_empty(augment)) values *= 4;
     if (values < WORTHWHILE_VALUES) return false;
-    CPU_ZERO(&processors);
-    return sched_getaffinity(0, sizeof processors, &processors) == 0 &&
-           (uint32_t)CPU_COUNT(&processors) > threads;
+    return cpu_cores() > threads;
 }
 
 enum rc prefetch_order_init(struct prefetch_order *order, const struct prefetch_options *options)

@@ -22,6 +22,7 @@ struct lane {
 
 struct team {
     struct backend *backend;
+    struct backend *own_backend; /* that, where nobody else is to release it */
     struct workers *workers;
     bool is_apart; /* lanes have planes of their own, on devices of their own */
     struct lane *lanes;
@@ -167,6 +168,64 @@ enum rc team_create(struct backend *backend, const struct model_options *options
     return RC_OK;
 }
 
+/* A model like that of lane 0, with its values. */
+static enum rc follow(struct team *team, uint32_t number, struct fault *why)
+{
+    struct lane *lane = &team->lanes[number];
+    struct model *leader = team->lanes[0].model;
+    const struct model_options options = {
+        .spec = leader->spec,
+        .channels = leader->input.image.channels,
+        .height = leader->input.image.height,
+        .width = leader->input.steps > 0 ? leader->input.steps : leader->input.image.width,
+        .classes = leader->classes,
+        .symbols = leader->symbols,
+        .input = leader->input_kind,
+        .batch_max = leader->batch_max,
+        .leader = leader,
+    };
+
+    lane->backend = team->backend->ops->sibling(team->backend);
+    if (lane->backend == NULL) {
+        return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
+    }
+    return model_create(lane->backend, &options, &lane->model, why);
+}
+
+enum rc team_around(const struct team_around *around, struct team **team, struct fault *why)
+{
+    struct team *t = mem_alloc(sizeof(*t));
+    struct backend *backend = model_backend(around->model);
+    uint32_t threads = around->threads < WORKERS_MAX ? around->threads : WORKERS_MAX;
+    enum rc rc = t != NULL ? RC_OK : RC_NOMEM;
+
+    if (threads == 0 || backend->is_apart || backend->ops->sibling == NULL) threads = 1;
+    if (rc == RC_OK) {
+        t->backend = backend;
+        t->grain = 1;
+        t->lanes = mem_array(threads, sizeof(*t->lanes));
+        rc = t->lanes != NULL ? workers_create(threads, &t->workers) : RC_NOMEM;
+    }
+    if (rc != RC_OK) {
+        team_destroy(t);
+        model_destroy(around->model);
+        backend_destroy(around->backend);
+        return fault_set(why, rc, "cannot set up the model: out of memory");
+    }
+    t->own_backend = around->backend;
+    t->lanes[0] = (struct lane){.backend = backend, .model = around->model};
+    t->lanes_count = 1;
+    while (rc == RC_OK && t->lanes_count < threads) {
+        rc = follow(t, t->lanes_count++, why);
+    }
+    if (rc != RC_OK) {
+        team_destroy(t);
+        return rc;
+    }
+    *team = t;
+    return RC_OK;
+}
+
 void team_destroy(struct team *team)
 {
     if (team == NULL) return;
@@ -175,6 +234,7 @@ void team_destroy(struct team *team)
         model_destroy(team->lanes[l].model);
         if (l > 0) backend_destroy(team->lanes[l].backend);
     }
+    backend_destroy(team->own_backend);
     mem_free(team->lanes);
     mem_free(team);
 }

@@ -27,6 +27,15 @@ typedef enum rc (*team_work)(void *context, const struct team_part *part);
  *  `bn:N`, in a batch), of which each will use one; backend->threads is 1 afterwards. */
 MUST_USE enum rc team_create(struct backend *backend, const struct model_options *options,
                              struct team **team, struct fault *why);
+/* A team for passes forward alone, around a model that is there. */
+struct team_around {
+    struct model *model;     /* the team's from now on, also on an error */
+    struct backend *backend; /* that it computes on, where the team's, too; NULL: it is borrowed */
+    uint32_t threads;        /* others have a model each with the values of this one */
+};
+/** Each thread takes up to model_batch_max() samples. RC_NOMEM. */
+MUST_USE enum rc team_around(const struct team_around *around, struct team **team,
+                             struct fault *why);
 void team_destroy(struct team *team);
 /** The model whose planes are the team's. */
 struct model *team_model(const struct team *team);

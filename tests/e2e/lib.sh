@@ -8,6 +8,7 @@ GRAPEVINE=$(realpath "$1")
 WORK=$(mktemp -d)
 declare -A PEER_PID PEER_FD PEER_PART PEER_ADDRESS
 export OMP_WAIT_POLICY=PASSIVE
+export GRAPEVINE_THREADS=1 # unless told otherwise: many peers share the machine
 
 cleanup() {
     local name
