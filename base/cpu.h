@@ -1,7 +1,8 @@
 /*
- * cpu: how many cores the process may use, the instruction set, and loops built for each. The set is the best of the
- * processor, or what GRAPEVINE_CPU limits it to, so that each is tested and measured wherever the
- * machine has it: our loops and kernels ask cpu_has(), oneDNN and OpenBLAS their own variables.
+ * cpu: how many cores the process may use, the instruction set, and loops built for each. The set
+ * is the best of the processor, or what GRAPEVINE_CPU limits it to, so that each is tested and
+ * measured wherever the machine has it: our loops and kernels ask cpu_has(), oneDNN and OpenBLAS
+ * their own variables.
  */
 #ifndef GRAPEVINE_BASE_CPU_H
 #define GRAPEVINE_BASE_CPU_H

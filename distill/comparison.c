@@ -26,8 +26,8 @@ struct reading {
     struct samples test;
     struct ensemble *ensemble;
     struct soup *soup;
-    struct outputs_part part; /* of the test part, being gone through */
-    size_t part_max;          /* samples */
+    struct outputs_part part;  /* of the test part, being gone through */
+    size_t part_max;           /* samples */
     uint32_t rows;             /* a sample */
     struct model_card average; /* the first card with all steps and samples of the members */
     bool is_one_spec;          /* so far */

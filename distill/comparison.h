@@ -76,8 +76,8 @@ struct comparison_file {
  *  classes, the symbols of a text; finite parameters. */
 MUST_USE enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
                                  struct model **model, struct model_card *card, struct fault *why);
-/** The same for all threads of the backend, for passes forward alone; a model with gradients is one,
- *  and its products share the threads. */
+/** The same for all threads of the backend, for passes forward alone; a model with gradients is
+ * one, and its products share the threads. */
 MUST_USE enum rc comparison_open(struct backend *backend, const struct comparison_file *file,
                                  struct team **team, struct model_card *card, struct fault *why);
 /** Just the card. */

@@ -1,8 +1,8 @@
 /*
  * outputs: what a model says about samples in memory: batches are normalised as the model's card
- * says, run forward in evaluation mode by all threads of a team (replica/learners/team.h), each with
- * a batch of its own, and their logits handed on. Also the score that a test part gives them: of
- * classes, of the next token at each step of a text, or of real values.
+ * says, run forward in evaluation mode by all threads of a team (replica/learners/team.h), each
+ * with a batch of its own, and their logits handed on. Also the score that a test part gives them:
+ * of classes, of the next token at each step of a text, or of real values.
  */
 #ifndef GRAPEVINE_DISTILL_OUTPUTS_H
 #define GRAPEVINE_DISTILL_OUTPUTS_H

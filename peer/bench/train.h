@@ -1,6 +1,7 @@
 /*
  * bench_train: how fast this machine trains a model: whole steps (forward, loss, backward, update)
- * on made-up data, or passes forward alone, timed in chunks so that a busy machine shows as spread and not as a mean.
+ * on made-up data, or passes forward alone, timed in chunks so that a busy machine shows as spread
+ * and not as a mean.
  */
 #ifndef GRAPEVINE_PEER_BENCH_TRAIN_H
 #define GRAPEVINE_PEER_BENCH_TRAIN_H

@@ -265,7 +265,8 @@ const struct option_row option_rows[] = {
      "this peer's shard of the data: iid, dirichlet:ALPHA or all", OF_RUN},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, PEERS, "I/N", NULL, 0, 0,
      "shard I of N, from 0 (default: by who is there)", OF_RUN},
-    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", NULL, 1, 1024,
+    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", NULL, 1,
+     1024,
      "CPU threads for arithmetic (default: all cores this process may use; a testnet divides them "
      "among its peers; for peers that you start on one machine, divide them yourself)",
      CHANGES},

@@ -141,8 +141,8 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
     return bench_averaging_peer(&request, role, why);
 }
 
-static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
-                                          "precision", "seconds", "profile", "forward", NULL};
+static const char *const train_flags[] = {"model",   "batch",   "threads", "device", "precision",
+                                          "seconds", "profile", "forward", NULL};
 static const char *const kernels_flags[] = {"threads", "device", "precision", "seconds", NULL};
 
 static const char *const codecs_flags[] = {"values", NULL};
@@ -188,8 +188,9 @@ static enum rc check_flags(const struct options *options, const struct kind *kin
                            struct fault *why)
 {
     static const char *const all[] = {
-        "model", "batch", "threads", "device", "precision", "seconds",  "values",
-        "peers", "group", "rounds",  "codec",  "profile",   "exchange", "insecure-loopback", "forward"};
+        "model",  "batch", "threads", "device", "precision", "seconds",  "values",
+        "peers",  "group", "rounds",  "codec",  "profile",   "exchange", "insecure-loopback",
+        "forward"};
 
     for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
         if (options_is_set(options, all[i]) && !takes(kind, all[i]))

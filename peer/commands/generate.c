@@ -1,8 +1,11 @@
 /*
  * command_generate: text that a language model goes on with, token by token, each drawn from the
  * softmax of the last step's logits (temperature, the k likeliest). The model sees the last tokens
- * of the text, as many as it was trained on at a time; while there are fewer, it is made for fewer,
- * in doubling sizes, as a pass costs by the steps it is made for.
+ * of the text, as many as it was trained on at a time (its window). Until the window is full it
+ * goes through the text once, remembering what later tokens need (a stepwise model): a token costs
+ * one position. Behind it each token moves the window, and with it every position in it, so that
+ * all of it is computed anew. Where a model cannot be stepwise (on a GPU) it is made for as many
+ * steps as there are tokens, in doubling sizes, as a pass costs by the steps it is made for.
  */
 #include "peer/cli/command.h"
 
@@ -26,6 +29,7 @@
 enum {
     RNG_PURPOSE_TEXT = 0x74657874,
     STEPS_LEAST = 32,
+    PASS_MAX = 64, /* positions that a stepwise model takes at once: the prompt */
     TOKEN_DIGITS_MAX = 8,
     PROMPT_BYTES_MAX = 1 << 24
 };
@@ -38,13 +42,15 @@ struct generator {
     struct model *model;
     struct model_card card;
     uint32_t steps;   /* of the model as it is made now */
+    bool is_stepwise; /* it goes through the text once */
+    size_t passed;    /* tokens that it has gone through */
     bool has_bytes;   /* tokens stand for bytes, and the prompt was text */
     bool is_terminal; /* it is told to one */
     struct plain_stream said;
     uint32_t *tokens; /* prompt and text */
     size_t count, prompt_count;
-    float *input;  /* [steps] */
-    float *logits; /* [steps][symbols] */
+    float *input;  /* of a pass: [steps], or [PASS_MAX] */
+    float *logits; /* [steps, or PASS_MAX][symbols] */
     float *sorted; /* [symbols] */
     double temperature;
     uint32_t top;
@@ -180,6 +186,30 @@ static void drop_model(struct generator *g)
     mem_free(g->input);
     mem_free(g->logits);
     g->input = g->logits = NULL;
+    g->is_stepwise = false;
+}
+
+static enum rc take_room(struct generator *g, uint32_t steps)
+{
+    g->input = mem_array(steps, sizeof *g->input);
+    g->logits = mem_array((size_t)steps * g->card.symbols, sizeof *g->logits);
+    if (g->input != NULL && g->logits != NULL) return RC_OK;
+    return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
+}
+
+/* A stepwise model; none where that cannot be, of which need_steps() says what is wrong. */
+static enum rc try_stepwise(struct generator *g)
+{
+    const struct model_load_options load = {.batch_max = PASS_MAX, .is_stepwise = true};
+    struct model_card card;
+    struct fault ignored = {""};
+
+    if (g->count > g->card.width || !g->backend->is_host) return RC_OK;
+    if (model_load_with(g->backend, g->file, g->path, &load, &g->model, &card, &ignored) != RC_OK) {
+        return RC_OK;
+    }
+    g->is_stepwise = true;
+    return take_room(g, PASS_MAX);
 }
 
 /* A model for at least `wanted` steps, or as many as it can see. */
@@ -194,7 +224,7 @@ static enum rc need_steps(struct generator *g, size_t wanted)
         steps *= 2;
     }
     if (steps > g->card.width) steps = g->card.width;
-    if (g->model != NULL && g->steps >= steps) return RC_OK;
+    if (g->model != NULL && !g->is_stepwise && g->steps >= steps) return RC_OK;
     drop_model(g);
     load.steps = steps;
     rc = model_load_with(g->backend, g->file, g->path, &load, &g->model, &card, g->why);
@@ -206,14 +236,28 @@ static enum rc need_steps(struct generator *g, size_t wanted)
                          g->path);
     }
     g->steps = steps;
-    g->input = mem_array(steps, sizeof *g->input);
-    g->logits = mem_array((size_t)steps * g->card.symbols, sizeof *g->logits);
-    if (g->input != NULL && g->logits != NULL) return RC_OK;
-    return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
+    return take_room(g, steps);
 }
 
-/* Logits of what follows the tokens so far. What stands behind them in the input cannot be seen. */
-static enum rc next_logits(struct generator *g, const float **logits)
+/* The tokens that the model has not gone through yet. */
+static enum rc pass_steps(struct generator *g, const float **logits)
+{
+    enum rc rc = RC_OK;
+
+    while (rc == RC_OK && g->passed < g->count) {
+        size_t left = g->count - g->passed, take = left < PASS_MAX ? left : PASS_MAX;
+        for (size_t i = 0; i < take; i++) {
+            g->input[i] = (float)g->tokens[g->passed + i];
+        }
+        rc = model_forward(g->model, g->input, (uint32_t)take, false, g->logits);
+        *logits = g->logits + (take - 1) * g->card.symbols;
+        g->passed += take;
+    }
+    return rc;
+}
+
+/* All of the window. What stands behind the tokens in the input cannot be seen. */
+static enum rc pass_window(struct generator *g, const float **logits)
 {
     size_t seen, first;
     enum rc rc = need_steps(g, g->count);
@@ -225,7 +269,15 @@ static enum rc next_logits(struct generator *g, const float **logits)
         g->input[i] = (float)g->tokens[first + i];
     }
     *logits = g->logits + (seen - 1) * g->card.symbols;
-    rc = model_forward(g->model, g->input, 1, false, g->logits);
+    return model_forward(g->model, g->input, 1, false, g->logits);
+}
+
+/* Logits of what follows the tokens so far. */
+static enum rc next_logits(struct generator *g, const float **logits)
+{
+    bool is_stepwise = g->is_stepwise && g->count <= g->card.width;
+    enum rc rc = is_stepwise ? pass_steps(g, logits) : pass_window(g, logits);
+
     if (rc != RC_OK) return fault_set(g->why, rc, "cannot generate: %s", rc_text(rc));
     for (uint32_t s = 0; s < g->card.symbols; s++) {
         if (isfinite((*logits)[s])) continue;
@@ -412,7 +464,8 @@ static enum rc generate(struct generator *g)
     if (rc == RC_OK) rc = check_card(g);
     if (rc == RC_OK) rc = read_prompt(g);
     if (rc == RC_OK) rc = check_top(g);
-    if (rc == RC_OK) rc = need_steps(g, g->count);
+    if (rc == RC_OK) rc = try_stepwise(g);
+    if (rc == RC_OK && !g->is_stepwise) rc = need_steps(g, g->count);
     return rc == RC_OK ? go_on(g) : rc;
 }
 

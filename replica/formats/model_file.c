@@ -414,7 +414,8 @@ enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
 {
     struct source from = {file, name, why};
     struct model_options options = {.batch_max = load->batch_max,
-                                    .with_gradients = load->with_gradients};
+                                    .with_gradients = load->with_gradients,
+                                    .is_stepwise = load->is_stepwise};
     struct model *loaded = NULL;
     struct model_card read;
     struct fault refusal = {""};

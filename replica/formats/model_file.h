@@ -42,7 +42,8 @@ MUST_USE enum rc model_load(struct backend *backend, const struct tensor_file *f
 struct model_load_options {
     uint32_t batch_max;
     bool with_gradients;
-    uint32_t steps; /* of the sequences, up to card.width; 0: card.width */
+    uint32_t steps;   /* of the sequences, up to card.width; 0: card.width */
+    bool is_stepwise; /* see model_options */
 };
 /** The same, for sequences shorter than the model was trained on. */
 MUST_USE enum rc model_load_with(struct backend *backend, const struct tensor_file *file,

@@ -300,6 +300,9 @@ static enum rc last_create(struct model *model, struct stage *stage, struct faul
 {
     stage->out.steps = 0;
     stage->slice = stage_slice(model, stage->in);
+    if (stage_context(model) > 0) {
+        return stage_fault(stage, why, "gives one answer a sequence, and no step has one");
+    }
     return stage_needs_sequence(stage, why);
 }
 

@@ -71,12 +71,14 @@ static enum rc positions_create(struct model *model, struct stage *stage, struct
     const uint32_t shape[] = {stage->layer.count, stage->in.image.channels};
     struct init init = {INIT_NORMAL, embedding_deviation};
 
+    uint32_t steps = stage_context(model) > 0 ? stage_context(model) : stage->in.steps;
+
     if (stage_needs_sequence(stage, why) != RC_OK) return RC_SHAPE;
-    if (stage->in.steps > stage->layer.count) {
+    if (steps > stage->layer.count) {
         return stage_fault(stage, why,
                            "is too short for sequences of %u steps; use positions:%u, or data of "
                            "shorter ones",
-                           stage->in.steps, stage->in.steps);
+                           steps, steps);
     }
     stage->slice = stage_slice(model, stage->in);
     stage->is_in_place = true;
@@ -94,9 +96,13 @@ static enum rc positions_forward(struct model *model, struct stage *stage,
 {
     struct backend *backend = stage_backend(model);
     struct positions positions = positions_of(stage, pass);
+    const float *table = stage_values(model, stage, 0);
 
-    return backend->ops->positions_forward(backend, &positions, pass->x[0],
-                                           stage_values(model, stage, 0), pass->y);
+    if (stage_context(model) > 0) { /* samples are steps of one sequence */
+        positions = (struct positions){1, pass->samples, positions.width};
+        table += (size_t)stage_position(model, pass) * positions.width;
+    }
+    return backend->ops->positions_forward(backend, &positions, pass->x[0], table, pass->y);
 }
 
 static enum rc positions_backward(struct model *model, struct stage *stage,

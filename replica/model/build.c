@@ -262,7 +262,9 @@ static enum rc build_linear(struct builder *b, const struct layer *layer)
 /* Projection to queries, keys and values; attention; projection of what was found. */
 static enum rc build_attention(struct builder *b, const struct layer *layer)
 {
-    struct stage core = seed_of(b, &stage_attention_ops, layer);
+    const bool is_stepwise = b->model->context > 0;
+    struct stage core =
+        seed_of(b, is_stepwise ? &stage_attention_steps_ops : &stage_attention_ops, layer);
     struct stage projection = seed_of(b, &stage_linear_ops, layer);
     uint32_t width = current_shape(b).image.channels;
     enum rc rc;
@@ -417,7 +419,7 @@ static enum rc close_block(struct builder *b, const struct layer *layer)
 }
 
 /* Layers that are one stage as they stand. */
-static const struct stage_ops *simple_ops(enum layer_kind kind)
+static const struct stage_ops *simple_ops(const struct model *model, enum layer_kind kind)
 {
     switch (kind) {
     case LAYER_MAXPOOL:
@@ -436,7 +438,7 @@ static const struct stage_ops *simple_ops(enum layer_kind kind)
     case LAYER_POSITIONS:
         return &stage_positions_ops;
     case LAYER_RECURRENT:
-        return &stage_recurrent_ops;
+        return model->context > 0 ? &stage_recurrent_steps_ops : &stage_recurrent_ops;
     case LAYER_LAST:
         return &stage_last_ops;
     default:
@@ -474,7 +476,7 @@ static enum rc build_layer(struct builder *b, const struct layer *layer)
     case LAYER_HEADS:
         return close_block(b, layer);
     default:
-        seed = seed_of(b, simple_ops(layer->kind), layer);
+        seed = seed_of(b, simple_ops(b->model, layer->kind), layer);
         return append(b, &seed);
     }
 }

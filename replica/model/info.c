@@ -103,6 +103,11 @@ uint64_t model_flops(const struct model *model)
     return total;
 }
 
+void model_rewind(struct model *model)
+{
+    model->position = 0;
+}
+
 void model_set_stream(struct model *model, uint64_t stream, uint64_t passes)
 {
     model->stream = stream;
@@ -202,6 +207,16 @@ struct shape stage_input_shape(const struct model *model, const struct stage *st
 uint32_t stage_symbols(const struct model *model)
 {
     return model->symbols;
+}
+
+uint32_t stage_context(const struct model *model)
+{
+    return model->context;
+}
+
+uint32_t stage_position(const struct model *model, const struct stage_pass *pass)
+{
+    return model->position + pass->first;
 }
 
 enum model_input stage_input(const struct model *model)

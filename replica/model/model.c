@@ -80,6 +80,8 @@ static enum rc check_options(const struct model_options *options, struct fault *
         return fault_set(why, RC_USAGE, "--batch must be from 1 to %u, not %u", 1u << 20,
                          options->batch_max);
     }
+    CHECK(!options->is_stepwise ||
+          (options->input == MODEL_INPUT_TOKENS && !options->with_gradients));
     return RC_OK;
 }
 
@@ -145,7 +147,8 @@ static enum rc create(struct backend *backend, const struct model_options *optio
     m->input.image = (struct image_shape){options->channels, options->height, options->width, 1};
     m->input.is_vector = shape_is_flat(m->input);
     if (options->input == MODEL_INPUT_TOKENS) {
-        m->input = (struct shape){{1, 1, 1, 1}, options->width, true};
+        m->context = options->is_stepwise ? options->width : 0;
+        m->input = (struct shape){{1, 1, 1, 1}, options->is_stepwise ? 1 : options->width, true};
     }
     m->classes = options->classes;
     m->symbols = options->symbols == 0 ? options->classes : options->symbols;
@@ -465,6 +468,7 @@ enum rc model_forward(struct model *model, const float *input, uint32_t batch, b
 
     CHECK(batch > 0 && batch <= model->batch_max);
     CHECK(!is_training || model->with_gradients);
+    CHECK(model->context == 0 || (!is_training && model->position + batch <= model->context));
     backend_bind_thread(model->backend);
     model->batch = 0;
     model->logits = NULL;
@@ -476,6 +480,7 @@ enum rc model_forward(struct model *model, const float *input, uint32_t batch, b
     if (rc != RC_OK) model_attend(model, is_training, false); /* the others must not wait */
     if (rc == RC_OK && logits == NULL) keep(&run);
     if (rc == RC_OK && logits != NULL) rc = fetch(&run, logits);
+    if (rc == RC_OK && model->context > 0) model->position += batch;
     if (rc != RC_OK || !is_training) return rc;
     model->batch = batch;
     model->input_values = run.input;

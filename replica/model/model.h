@@ -43,6 +43,10 @@ struct model_options {
     /* For a model whose values a file has: no more of them are taken, and none are drawn. 0: none.
      */
     uint64_t file_values;
+    /* Tokens: a pass in evaluation mode takes up to batch_max next positions of one text, at most
+     * `width` since the last model_rewind(), and remembers what later ones need of them (keys and
+     * values of attention, states of recurrent layers), so that a position costs one position. */
+    bool is_stepwise;
     /* For one of several models that compute one batch together (replica/learners/team.h): */
     struct model *leader;                /* whose parameters and buffers it uses; NULL: its own */
     const struct model_meeting *meeting; /* NULL: it is alone */
@@ -92,6 +96,8 @@ void model_set_stop(struct model *model, const atomic_bool *stop);
  *  are then [batch, rows, heads, classes]. RC_NONFINITE: a token id that is none. */
 MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t batch,
                                bool is_training, float *logits);
+/** A stepwise model: the next position is the first of a text. */
+void model_rewind(struct model *model);
 /** Once after a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
 MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
 /** Where the backend's memory is the host's, both can be had without copies: of a forward pass with

@@ -55,7 +55,9 @@ struct model {
     uint64_t seed;
     uint64_t file_values; /* model_options.file_values */
     bool with_gradients;
-    uint32_t heads; /* of the last layer; 1 unless it is a block of heads */
+    uint32_t context;  /* stepwise: positions of a text that it remembers; 0: it is not */
+    uint32_t position; /* the next one */
+    uint32_t heads;    /* of the last layer; 1 unless it is a block of heads */
 
     struct stage *stages; /* [STAGES_MAX] */
     uint32_t stages_count;

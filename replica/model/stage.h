@@ -133,7 +133,8 @@ extern const struct stage_ops stage_conv_ops, stage_linear_ops, stage_pool_ops,
     stage_globalpool_ops, stage_shortcut_ops, stage_relayout_ops, stage_activation_ops,
     stage_dropout_ops, stage_sum_ops, stage_concat_ops, stage_batch_collect_ops,
     stage_batch_apply_ops, stage_group_norm_ops, stage_layer_norm_ops, stage_embed_ops,
-    stage_positions_ops, stage_attention_ops, stage_recurrent_ops, stage_rows_ops, stage_last_ops;
+    stage_positions_ops, stage_attention_ops, stage_attention_steps_ops, stage_recurrent_ops,
+    stage_recurrent_steps_ops, stage_rows_ops, stage_last_ops;
 
 /* For create(): */
 
@@ -162,6 +163,10 @@ struct init init_fan_in(size_t fan_in);
 struct backend *stage_backend(const struct model *model);
 bool stage_with_gradients(const struct model *model);
 uint32_t stage_batch_max(const struct model *model);
+/** Of a stepwise model (model.h), whose samples are positions of a text: how many it may go
+ * through, 0 of others, and the one that a pass begins with. */
+uint32_t stage_context(const struct model *model);
+uint32_t stage_position(const struct model *model, const struct stage_pass *pass);
 /** Different token ids of the model's input. */
 uint32_t stage_symbols(const struct model *model);
 enum model_input stage_input(const struct model *model);
