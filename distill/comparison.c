@@ -188,16 +188,11 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
 enum rc comparison_open(struct backend *backend, const struct comparison_file *file,
                         struct team **team, struct model_card *card, struct fault *why)
 {
-    const bool has_lanes = backend->threads > 1 && backend->is_host &&
-                           backend->ops->sibling != NULL && !file->with_gradients;
-    struct team_around around = {.threads = has_lanes ? backend->threads : 1};
-    enum rc rc = RC_OK;
+    struct team_around around = {.threads = 1};
+    enum rc rc;
 
-    if (has_lanes) {
-        around.backend = backend->ops->sibling(backend);
-        if (around.backend == NULL) return fault_set(why, RC_NOMEM, "out of memory");
-        backend = around.backend;
-    }
+    if (!file->with_gradients) backend = team_around_begin(backend, &around);
+    if (backend == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     rc = comparison_load(backend, file, &around.model, card, why);
     if (rc == RC_OK) return team_around(&around, team, why);
     backend_destroy(around.backend);

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "replica/data/dataset.h"
 #include "replica/formats/model_file.h"
+#include "replica/learners/team.h"
 #include "replica/plane/store_safetensors.h"
 #include "replica/readers/input_rows.h"
 
@@ -25,7 +26,8 @@ struct prediction {
     const struct options *options;
     const char *path; /* of the model */
     struct backend *backend;
-    struct model *model;
+    struct team *team;
+    struct model *model; /* the team's */
     struct model_card card;
     uint32_t top;
     uint64_t rows; /* told so far */
@@ -168,7 +170,7 @@ static enum rc tell_row(struct prediction *p, const float *logits, const uint32_
 /* `rows` normalised rows in p->input. */
 static enum rc tell_batch(struct prediction *p, uint32_t rows, const uint32_t *labels)
 {
-    enum rc rc = model_forward(p->model, p->input, rows, false, p->logits);
+    enum rc rc = team_forward(p->team, p->input, rows, false, p->logits);
 
     if (rc != RC_OK) {
         return fault_set(p->why, rc, "cannot predict rows from %" PRIu64 " on: %s", p->rows,
@@ -315,6 +317,23 @@ static enum rc take_room(struct prediction *p)
     return fault_set(p->why, RC_NOMEM, "cannot predict: out of memory");
 }
 
+static enum rc load(struct prediction *p, const struct tensor_file *file)
+{
+    struct team_around around;
+    struct backend *backend = team_around_begin(p->backend, &around);
+    enum rc rc;
+
+    if (backend == NULL) return fault_set(p->why, RC_NOMEM, "cannot predict: out of memory");
+    rc = model_load(backend, file, p->path, BATCH, false, &around.model, &p->card, p->why);
+    if (rc != RC_OK) {
+        backend_destroy(around.backend);
+        return rc;
+    }
+    rc = team_around(&around, &p->team, p->why);
+    if (rc == RC_OK) p->model = team_model(p->team);
+    return rc;
+}
+
 static enum rc predict(struct prediction *p)
 {
     const char *input = options_text(p->options, "input"), *data = options_text(p->options, "data");
@@ -326,9 +345,7 @@ static enum rc predict(struct prediction *p)
     }
     rc = tensor_file_load(p->path, &file, p->why);
     if (rc == RC_OK) rc = command_backend(p->options, &p->backend, p->why);
-    if (rc == RC_OK) {
-        rc = model_load(p->backend, file, p->path, BATCH, false, &p->model, &p->card, p->why);
-    }
+    if (rc == RC_OK) rc = load(p, file);
     tensor_file_destroy(file);
     if (rc == RC_OK) rc = check_model(p);
     if (rc == RC_OK) rc = take_room(p);
@@ -345,7 +362,7 @@ int command_predict(struct options *options)
 
     p.path = options_arguments(options, &count)[0];
     rc = predict(&p);
-    model_destroy(p.model);
+    team_destroy(p.team);
     backend_destroy(p.backend);
     mem_free(p.input);
     mem_free(p.logits);

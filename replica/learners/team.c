@@ -192,6 +192,17 @@ static enum rc follow(struct team *team, uint32_t number, struct fault *why)
     return model_create(lane->backend, &options, &lane->model, why);
 }
 
+struct backend *team_around_begin(struct backend *backend, struct team_around *around)
+{
+    const bool is_alone =
+        backend->threads < 2 || !backend->is_host || backend->ops->sibling == NULL;
+
+    *around = (struct team_around){.threads = is_alone ? 1 : backend->threads};
+    if (is_alone) return backend;
+    around->backend = backend->ops->sibling(backend);
+    return around->backend;
+}
+
 enum rc team_around(const struct team_around *around, struct team **team, struct fault *why)
 {
     struct team *t = mem_alloc(sizeof(*t));

@@ -33,6 +33,9 @@ struct team_around {
     struct backend *backend; /* that it computes on, where the team's, too; NULL: it is borrowed */
     uint32_t threads;        /* others have a model each with the values of this one */
 };
+/** Fill in all but the model, for the threads of `backend`, and return what the model is to be made
+ *  on: a sibling for one thread, or `backend` itself where that is all. NULL: out of memory. */
+struct backend *team_around_begin(struct backend *backend, struct team_around *around);
 /** Each thread takes up to model_batch_max() samples. RC_NOMEM. */
 MUST_USE enum rc team_around(const struct team_around *around, struct team **team,
                              struct fault *why);

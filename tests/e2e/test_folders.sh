@@ -57,6 +57,13 @@ for wish in '' --fresh --resume; do
     refused 1 "net is in use by process $first;" "$gv" testnet --peers 1 --out net $wish --time 1s "${quick[@]}"
 done
 [ -s net/peer-000/identity.key ] || bad "a refused testnet has touched the folder of another: $(ls -A net)"
+# Peers of a testnet share the cores; a single one has them all, as any command that is not told otherwise.
+accepted '[0-9]+ cores' "$gv" doctor --json
+cores=$(grep -oE '[0-9]+ cores' accepted.out | tr -dc 0-9)
+grep -qx "threads = $cores" net/peer-000/config.ini || bad "not $cores threads: $(cat net/peer-000/config.ini)"
+accepted "\"threads\":$((cores < 16 ? cores : 16))," "$gv" bench train --model linear:classes --batch 16 --seconds 0.01 --json
+"$gv" testnet --peers 2 --out two --steps 1 "${quick[@]}" >two.out 2>&1 </dev/null || bad "$(cat two.out)"
+grep -qx "threads = $((cores > 3 ? cores / 2 : 1))" two/peer-001/config.ini || bad "two peers do not share $cores cores"
 kill -TERM "$first"
 wait "$first"
 [ -e net/lock ] && bad "a testnet that has ended leaves its lock"
