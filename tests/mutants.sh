@@ -194,6 +194,10 @@ replica/optimizer/schedule.c @ unit_replica_schedule @ the rate falls below its 
 replica/model/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* teaching->temperature \* teaching->temperature;/a * teaching->temperature;/
 kernels/cpu/optimizer.c @ unit_replica_optimizer @ adam forgets its second moment @ s/float s = beta2 \* second\[i\] \+ \(1\.0F - beta2\) \* \(g \* g\);/float s = g * g;/
 kernels/cpu/norm/batch.c @ unit_kernels_norm_batch @ running variances are those of the batch @ s/close->count > 1 \? variance \* n \/ \(n - 1\.0\) : variance;/variance;/
+replica/model/model.c @ unit_replica_forward @ what was packed once stays, whatever the parameters @ s/model->prepared == now\)/model->prepared != 0)/
+replica/model/model.c @ unit_replica_forward @ weights are packed with each pass @ s/if \(rc == RC_OK && !is_training\) model->prepared = now;//
+replica/layers/attention_steps.c @ unit_replica_forward @ a step does not see itself @ s/seen = position \+ 1;/seen = position > 0 ? position : 1;/
+replica/layers/recurrent.c @ unit_replica_forward @ a text goes on with the state of the one before @ s/if \(stage_position\(model, pass\) == 0\) memset\(.*;//
 replica/layers/sequence.c @ unit_replica_replica_train @ a text's model sees what it is asked for @ s/stage->layer\.keys\[LAYER_CAUSAL\] == 1,/false,/
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ what dropout leaves is not scaled @ s/float factor = 1\.0F \/ \(1\.0F - dropout->rate\);/float factor = 1.0F;/
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/

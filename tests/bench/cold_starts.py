@@ -45,7 +45,7 @@ class Peer:
         command = [executable, "peer", "--data", "digits", "--model", "mlp", "--json",
                    "--listen", address, "--bootstrap", bootstrap, "--out", folder,
                    "--report-every", "100ms", "--steps", "100000000",
-                   "--averaging", "local-sgd:H=16", "--step-time", "50ms"]
+                   "--averaging", "local-sgd:H=16", "--step-time", "50ms", "--threads", "1"]
         self.errors = open(folder + ".err", "wb")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors,
                                         preexec_fn=lambda: os.nice(10))

@@ -37,7 +37,7 @@ one() {
     if ! timeout -s KILL "$limit" $wall sh -c '
         [ -z "$ALONE" ] || ip link set lo up
         "$@" && grep "lo:" /proc/net/dev >"$COUNTERS"' sh \
-        "$grapevine" testnet --peers "$peers" --data fashion-mnist --model "$model" --averaging "$method" "${flags[@]}" \
+        "$grapevine" testnet --peers "$peers" --threads 1 --data fashion-mnist --model "$model" --averaging "$method" "${flags[@]}" \
         --shard "$2" --seed "$3" --steps "$steps" --batch "$batch" --start-with "$peers" \
         --report-every 120s --evaluate-samples 0 --out "$work/run" --fresh --quiet >"$work/log" 2>&1; then
         echo "$1 $2 $3: failed" >&2

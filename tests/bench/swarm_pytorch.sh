@@ -49,7 +49,7 @@ ours() {
     shift 2
     has_row "$key" && return
     echo "$key" >&2
-    timeout -s KILL "$limit" "$grapevine" testnet --peers "$peers" --start-with "$peers" --out "$work/run" --fresh --quiet \
+    timeout -s KILL "$limit" "$grapevine" testnet --peers "$peers" --threads 1 --start-with "$peers" --out "$work/run" --fresh --quiet \
         "$@" >"$work/log" 2>&1 || { failed "$key"; return 0; }
     $python - "$key" "$work/run" "$target" "$commit" >>"$rows" <<'PY'
 import glob, json, statistics, sys, time

@@ -387,7 +387,7 @@ peers() {
     else
         form=together
         common+=(local-sgd --pace "$pace")
-        "${ours[@]}" "$grapevine" peer "${common[@]}" --device cpu --batch 1 --lr 1e-9 --time 1h \
+        "${ours[@]}" "$grapevine" peer "${common[@]}" --device cpu --threads 1 --batch 1 --lr 1e-9 --time 1h \
             --listen "127.0.0.1:$port" >"$out/peer-cpu.jsonl" 2>"$out/peer-cpu.err" &
         cpu=$!
         common+=(--bootstrap "127.0.0.1:$port")
