@@ -9,7 +9,7 @@ static void cores_are_those_that_the_process_may_use(void **state)
 {
     /* Proves: no more than the affinity has, which a process that is confined to one core sees. */
     cpu_set_t all, one;
-    int first = 0;
+    size_t first = 0;
 
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
