@@ -51,8 +51,8 @@ struct course {
     float *
         workspaces[WORKERS_MAX]; /* of each device; on the processor the first is for all threads */
     uint64_t updates;
-    bool is_forward; /* passes forward in evaluation mode are all there is */
-    float *logits;   /* of those */
+    bool is_forward;                 /* passes forward in evaluation mode are all there is */
+    float *logits;                   /* of those */
     struct model_profiler *profiler; /* NULL: not wanted */
 };
 
