@@ -131,6 +131,7 @@ struct round {
     uint32_t chunks;
     enum round_phase phase;
     bool is_snapshot_wanted;
+    bool is_busy, begins_anew;    /* as the exchange is told: see exchange.h */
     bool is_discarding;           /* what is being settled is for a model that was replaced */
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */

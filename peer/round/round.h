@@ -34,7 +34,7 @@ struct round_options {
     const char *moments; /* whose moments these are: others' do not mix. NULL: there are none */
     struct peer_id self;
     struct boot_id boot;
-    struct digest run_id, schema;
+    struct digest schema;
     uint64_t seed;
     uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
     uint64_t rate_max;          /* bytes a second that the user allows; 0: no limit */
@@ -90,7 +90,7 @@ bool round_is_invited(const struct round *round);
 struct peer_id round_inviter(const struct round *round);
 /** Its members are settled and it waits for this peer's snapshot. */
 bool round_has_started(const struct round *round);
-/** Between two of the node's jobs: see exchange.h, set_busy. */
+/** Between two of the node's jobs: see exchange.h, is_busy. */
 void round_set_busy(struct round *round, bool is_busy);
 /** round_begin() may do something. */
 bool round_may_begin(const struct round *round);
