@@ -276,7 +276,6 @@ enum exchange_state {
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
-    uint64_t rounds_clipped; /* pair, edges: times that one was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t invited_until_ns; /* group: until then begin() would join what `inviter` has proposed
                                   and holds open; 0: nothing */

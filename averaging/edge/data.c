@@ -180,7 +180,6 @@ static void commit(struct edges *edges, struct edge *edge, struct commands *out)
         take->edge.shared = edge->swap.weight * swap_shared(&edge->swap);
         take->edge.key = edge->swap.key;
     }
-    if (scale < 1) edges->counts.rounds_clipped++;
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
     commands_score(out, edge->swap.other.id, SCORE_COMMITTED, NULL);
     edges_slot_free(edges, edge);

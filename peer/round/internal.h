@@ -73,7 +73,6 @@ struct round_job {
     enum rc rc;
     struct digest hash;
     float distance;
-    bool was_clipped;  /* DECODE */
     bool wants_hash;   /* DECODE and REDUCE of a mean */
     bool is_passed_on; /* DECODE of a mean: what came is kept as it is */
     bool is_partial;   /* REDUCE */

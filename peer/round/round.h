@@ -59,8 +59,6 @@ struct round_stats {
     bool has_distance;
     uint64_t last_ns; /* length of the last committed round */
     uint64_t chunks_refused;
-    uint64_t chunks_far;     /* too far from ours to be mixed in */
-    uint64_t chunks_clipped; /* --robust clip, groups: counted as nearer than they were */
     uint32_t last_members;
     uint64_t last_round; /* groups: number of the last whose difference was applied */
     bool is_last_whole;  /* of it nothing was lost */
