@@ -403,13 +403,6 @@ static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer
     edges_advance(edges, out);
 }
 
-/* The other end may have what we have not. */
-static void doubt_lost(struct edges *edges, struct commands *out)
-{
-    edges->wants_restart = true;
-    edges_advance(edges, out); /* its edge of this round may open */
-}
-
 static void edge_tick(struct edges *edges, struct edge *edge, struct commands *out)
 {
     struct edge_link *link = edges_link_find(edges, edge->swap.other.id);
@@ -449,7 +442,9 @@ static void exchange_tick(struct exchange *exchange, uint64_t now_ns, struct com
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         edges_grant(edges, &edges->edges[i], out); /* what was refused */
     }
-    if (promise_tick(&edges->promises, now_ns, out)) doubt_lost(edges, out);
+    if (!promise_tick(&edges->promises, now_ns, out)) return;
+    edges->wants_restart = true; /* the other end may have what we have not */
+    edges_advance(edges, out);   /* its edge of this round may open */
 }
 
 static void exchange_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)

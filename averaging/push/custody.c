@@ -483,8 +483,9 @@ double push_held_weight(const struct push *push)
     return push->weight + counts.custody_weight;
 }
 
-enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
+enum rc push_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
 {
+    const struct push *push = push_seen_of(exchange);
     struct push_custody leaving = {
         .is_used = true, .key = push->out_key, .to = push->to.id, .weight = push->out_weight};
     struct exchange_counts counts = {.custody = 0};
@@ -529,8 +530,9 @@ enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
     return RC_OK;
 }
 
-enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
+enum rc push_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
 {
+    struct push *push = push_of(exchange);
     uint32_t custody, marks, gone, at = SAVE_HEAD;
     uint64_t bits;
     double weight, held;

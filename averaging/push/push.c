@@ -45,7 +45,7 @@ struct push *push_of(struct exchange *exchange)
     return (struct push *)(void *)exchange;
 }
 
-static const struct push *push_seen_of(const struct exchange *exchange)
+const struct push *push_seen_of(const struct exchange *exchange)
 {
     return (const struct push *)(const void *)exchange;
 }
@@ -601,16 +601,6 @@ static void push_counts(const struct exchange *exchange, struct exchange_counts 
     push_custody_count(push, counts);
 }
 
-static enum rc push_ops_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
-{
-    return push_save(push_seen_of(exchange), bytes, count);
-}
-
-static enum rc push_ops_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
-{
-    return push_load(push_of(exchange), bytes, count);
-}
-
 const struct exchange_ops exchange_push = {
     .name = "push",
     .clips_chunks = true,
@@ -631,6 +621,6 @@ const struct exchange_ops exchange_push = {
     .state = push_state,
     .counts = push_counts,
     .allowed = push_allowed,
-    .save = push_ops_save,
-    .load = push_ops_load,
+    .save = push_save,
+    .load = push_load,
 };

@@ -117,6 +117,7 @@ struct push {
 
 /* push.c */
 struct push *push_of(struct exchange *exchange);
+const struct push *push_seen_of(const struct exchange *exchange);
 void push_out_become(struct push *push, enum push_out next);
 void push_in_become(struct push *push, enum push_in next);
 void push_snapshot_become(struct push *push, enum push_snapshot next);
@@ -190,8 +191,8 @@ void push_custody_on_link_up(struct push *push, struct peer_id peer, struct comm
 void push_custody_tick(struct push *push, struct commands *out);
 uint64_t push_custody_next_ns(const struct push *push);
 void push_custody_lose_all(struct push *push, struct commands *out);
-MUST_USE enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count);
-MUST_USE enum rc push_load(struct push *push, const uint8_t *bytes, size_t count);
+MUST_USE enum rc push_save(const struct exchange *exchange, uint8_t **bytes, size_t *count);
+MUST_USE enum rc push_load(struct exchange *exchange, const uint8_t *bytes, size_t count);
 /** What is held, and what would have to be if the round ended now. */
 void push_custody_count(const struct push *push, struct exchange_counts *counts);
 /** The live model's, and of all shares sent that may still come back. */
