@@ -157,6 +157,8 @@ struct exchange_options {
                         schedules than direct can be taken */
     bool is_patient; /* group: nobody stands still while a group forms, so a proposal that nobody
                         has joined when its window is over stays open for about a pace */
+    const bool *is_busy; /* group: no snapshot can be taken for a while, as it is just now: what
+                            others propose is declined, so that they do not wait. NULL: never */
     bool goes_on; /* edges: training does while a round runs, so that one as long as a pace is free
                    */
     uint32_t chunk_bytes; /* of an encoded chunk; 0: nothing is measured */
@@ -237,6 +239,8 @@ struct round_members {
     struct digest epoch;  /* edges: name of the set of members that the graph is of; else zero */
     uint64_t
         period_ns; /* group, edges: until this peer begins the next, as far as is known; 0: not */
+    bool begins_anew; /* edges: what the rule keeps is not worth going on from: the model was
+                         replaced */
 };
 
 /* A chunk that arrived. */
@@ -258,6 +262,8 @@ struct chunk_use {
     uint32_t mirror; /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
 };
 
+enum { SHARES_MAX = 4 }; /* push: under way at once, at most one a receiver */
+
 enum exchange_state {
     EXCHANGE_IDLE,    /* no round runs */
     EXCHANGE_OPEN,    /* one does, and begin() would add something to it */
@@ -270,7 +276,6 @@ enum exchange_state {
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
-    uint64_t rounds_clipped; /* pair, edges: times that one was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t invited_until_ns; /* group: until then begin() would join what `inviter` has proposed
                                   and holds open; 0: nothing */
@@ -282,7 +287,8 @@ struct exchange_counts {
     const char *last_abort;             /* string literal or NULL */
     bool has_weight;                    /* push, and the next four with it */
     double weight;                      /* of the live model; 1 is an equal part */
-    uint32_t custody;                   /* shares sent and not acknowledged */
+    uint32_t custody;                   /* shares sent and not acknowledged ... */
+    struct round_key held[SHARES_MAX];  /* ... and their keys, in the order of save() */
     double custody_weight;              /* of these together */
     uint64_t returned;                  /* shares that came back */
     uint64_t received;                  /* shares of others that count */
@@ -336,11 +342,6 @@ struct exchange_ops {
                          struct commands *out);
     void (*tick)(struct exchange *exchange, uint64_t now_ns, struct commands *out);
     uint64_t (*next_ns)(const struct exchange *exchange); /* UINT64_MAX: nothing pending */
-    /** From now on this peer takes no snapshot for a while, or does again: what others propose is
-     *  declined at once, so that they do not wait. Not while a snapshot is asked for. NULL: they
-     *  do. */
-    void (*set_busy)(struct exchange *exchange, bool is_busy, uint64_t now_ns,
-                     struct commands *out);
     /** Give up what runs, for a local `reason` (a string literal): stopping, short of memory.
      * Others are told; OVER_ABORTED follows if a round ran. A pair round that was promised (READY
      * sent) goes IN_DOUBT instead. */
@@ -348,17 +349,11 @@ struct exchange_ops {
                    struct commands *out);
     enum exchange_state (*state)(const struct exchange *exchange);
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
-    /** What it has allowed others to send and was not dealt with yet, and to how many. May be NULL:
-     *  nothing. */
+    /** What it has allowed others to send and was not dealt with yet, and to how many. */
     void (*allowed)(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams);
-    /** Group: adopt a later round number heard from others (PROGRESS, manifest). */
+    /** Adopt a later round number heard from others (PROGRESS, manifest). NULL: each peer numbers
+     *  its own. */
     void (*set_round)(struct exchange *exchange, uint64_t round);
-    /** edges: what the rule keeps is not worth going on from: its model was replaced. May be NULL.
-     */
-    void (*restart)(struct exchange *exchange);
-    /** Keys of what is held (HOLD) or would have to be if the round ended now, in the order of
-     *  save(); false past the end. NULL: nothing ever is. */
-    bool (*custody)(const struct exchange *exchange, uint32_t index, struct round_key *key);
     /** What this peer, who began the round `key`, can say for good of it to its `participant`;
      * false: nothing, it is not decided or was never begun with that peer. NULL: this exchange has
      * no rounds in doubt, as for told. */

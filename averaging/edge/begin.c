@@ -250,7 +250,7 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
         return; /* first what was before */
     edge->is_late = false;
     if (edges->options.has_memory && link->generation != edges->generation) {
-        edge->state = EDGE_WAITING;
+        edges_become(edge, EDGE_WAITING);
         edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour began its generation at another time",
                    true, out);
         return;
@@ -258,7 +258,7 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
     if (link->weight < edge->swap.weight) edge->swap.weight = link->weight;
     edge->swap.radius_kept = link->radius < edge->swap.radius ? link->radius : edge->swap.radius;
     edges_wait_over(edges, edge);
-    edge->state = EDGE_OPEN;
+    edges_become(edge, EDGE_OPEN);
     edges_wait_data(edges, edge);
 }
 
@@ -346,6 +346,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     }
     if (edges->edges_count == 0) return RC_NOT_FOUND;
     sort_edges(edges);
+    edges->wants_restart |= members->begins_anew;
     choose_generation(edges, out);
     edges->round = choose_round(edges);
     edges->stream = exchange_stream(

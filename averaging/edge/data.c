@@ -63,7 +63,7 @@ static void grant_slots(struct edges *edges)
         if (edge->slot == EDGES_NO_SLOT) return;
         transfer_in_begin(&edge->swap.in, edge->swap.other.id, stream_of(edges, edge),
                           edges->options.chunks, edges->chunks[edge->slot]);
-        edge->state = EDGE_DATA;
+        edges_become(edge, EDGE_DATA);
     }
 }
 
@@ -180,12 +180,11 @@ static void commit(struct edges *edges, struct edge *edge, struct commands *out)
         take->edge.shared = edge->swap.weight * swap_shared(&edge->swap);
         take->edge.key = edge->swap.key;
     }
-    if (scale < 1) edges->counts.rounds_clipped++;
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
     commands_score(out, edge->swap.other.id, SCORE_COMMITTED, NULL);
     edges_slot_free(edges, edge);
     edges_wait_over(edges, edge);
-    edge->state = EDGE_COMMITTED;
+    edges_become(edge, EDGE_COMMITTED);
 }
 
 enum rc edges_on_ready(struct edges *edges, struct peer_id from, const struct message_ready *ready,
@@ -233,13 +232,13 @@ static void edge_advance(struct edges *edges, struct edge *edge, struct commands
     edges_grant(edges, edge, out);
     send_offers(edges, edge, out);
     if (edge->state == EDGE_DATA && transfer_is_whole(&edge->swap.in)) {
-        edge->state = EDGE_STAGED;
+        edges_become(edge, EDGE_STAGED);
         robust_note(&edges->distances, edge->swap.other.id, sqrtf(swap_squared(&edge->swap)));
     }
     if (edge->state != EDGE_STAGED) return;
     if (!edge->swap.is_decider) {
         if (!may_promise(edges)) return;
-        edge->state = EDGE_PREPARED;
+        edges_become(edge, EDGE_PREPARED);
         edges_wait_decision(edges, edge);
         swap_promise(&edge->swap, out);
     } else if (edge->swap.has_ready && swap_decide(&edge->swap, &edges->promises, out)) {

@@ -10,7 +10,8 @@
  * one edge:
  *  WAITING --its OPEN--> OPEN --slot--> DATA --all here--> STAGED --READY: COMMIT--> COMMITTED
  *                                                             '--READY--> PREPARED --COMMIT--'
- *  any but PREPARED --deadline, link lost, ABORT--> DROPPED     PREPARED --the same--> IN_DOUBT
+ *  any but PREPARED --deadline, link lost--> DROPPED       PREPARED --the same--> IN_DOUBT
+ *  any of them --ABORT--> DROPPED
  *
  * Round numbers: who hears of a later round than its own goes there. If that was over already (who
  * is told of a round it has left says ABORT), it goes to the one after the latest from then on, and
@@ -22,8 +23,8 @@
  * between unlike numbers are dropped, so among peers of one number the sum is zero, always. How
  * often one neighbour can make us do so is bounded: may_raise() in begin.c.
  *
- * How a round begins is in begin.c, its data in data.c, what outlives
- * it in outcomes.c. Loop thread; pure.
+ * How a round begins is in begin.c, its data in data.c, how long it waits in wait.c. Loop thread;
+ * pure.
  */
 #include "averaging/edge/edges.h"
 
@@ -85,6 +86,22 @@ static struct exchange *exchange_create(const struct exchange_options *options)
 
 /* ---- small things ---- */
 
+#define TO(state) (1u << EDGE_##state)
+static const unsigned may_become[EDGE_IN_DOUBT + 1] = {
+    [EDGE_WAITING] = TO(WAITING) | TO(OPEN) | TO(DROPPED),
+    [EDGE_OPEN] = TO(DATA) | TO(DROPPED),
+    [EDGE_DATA] = TO(STAGED) | TO(DROPPED),
+    [EDGE_STAGED] = TO(PREPARED) | TO(COMMITTED) | TO(DROPPED),
+    [EDGE_PREPARED] = TO(COMMITTED) | TO(DROPPED) | TO(IN_DOUBT),
+    [EDGE_DROPPED] = TO(WAITING) | TO(OPEN), /* it comes after all */
+};
+
+void edges_become(struct edge *edge, enum edge_state next)
+{
+    CHECK((may_become[edge->state] & (1u << next)) != 0);
+    edge->state = next;
+}
+
 struct edge *edges_find(struct edges *edges, struct peer_id id)
 {
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
@@ -127,14 +144,13 @@ void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, co
 {
     const struct swap *swap = &edge->swap;
 
-    CHECK(edge->state < EDGE_COMMITTED);
     CHECK(edge->state != EDGE_PREPARED || !tells); /* it is not for us to decide */
     if (tells && roster_has(&edges->roster, swap->other.id)) {
         commands_abort(out, swap->other.id, &swap->key, code);
     }
     edges_slot_free(edges, edge);
     if (code != ABORT_LOCAL || !tells) edges_wait_over(edges, edge); /* else it was for us */
-    edge->state = EDGE_DROPPED;
+    edges_become(edge, EDGE_DROPPED);
     edges->last_drop = reason;
 }
 
@@ -143,7 +159,6 @@ static void enter_doubt(struct edges *edges, struct edge *edge, struct commands 
 {
     struct command *keep = commands_add(out, COMMAND_EDGE);
 
-    CHECK(edge->state == EDGE_PREPARED);
     if (keep != NULL) {
         keep->to = edge->swap.other.id;
         keep->edge = (struct command_edge){
@@ -151,7 +166,7 @@ static void enter_doubt(struct edges *edges, struct edge *edge, struct commands 
     }
     edges_slot_free(edges, edge);
     edges_wait_over(edges, edge);
-    edge->state = EDGE_IN_DOUBT;
+    edges_become(edge, EDGE_IN_DOUBT);
     edges->last_drop = "a neighbour did not say what it decided";
     swap_doubt(&edge->swap, &edges->promises, edges->now_ns, out);
 }
@@ -388,13 +403,6 @@ static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer
     edges_advance(edges, out);
 }
 
-/* The other end may have what we have not. */
-static void doubt_lost(struct edges *edges, struct commands *out)
-{
-    edges->wants_restart = true;
-    edges_advance(edges, out); /* its edge of this round may open */
-}
-
 static void edge_tick(struct edges *edges, struct edge *edge, struct commands *out)
 {
     struct edge_link *link = edges_link_find(edges, edge->swap.other.id);
@@ -434,7 +442,9 @@ static void exchange_tick(struct exchange *exchange, uint64_t now_ns, struct com
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         edges_grant(edges, &edges->edges[i], out); /* what was refused */
     }
-    if (promise_tick(&edges->promises, now_ns, out)) doubt_lost(edges, out);
+    if (!promise_tick(&edges->promises, now_ns, out)) return;
+    edges->wants_restart = true; /* the other end may have what we have not */
+    edges_advance(edges, out);   /* its edge of this round may open */
 }
 
 static void exchange_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
@@ -486,11 +496,6 @@ static void exchange_cancel(struct exchange *exchange, const char *reason, uint6
     }
     edges->last_drop = reason;
     round_over(edges, out);
-}
-
-static void exchange_restart(struct exchange *exchange)
-{
-    edges_of(exchange)->wants_restart = true;
 }
 
 static void exchange_set_lineage(struct exchange *exchange, struct digest lineage,
@@ -572,9 +577,9 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
         .on_chunk_checked = edges_on_chunk_checked, .on_job_done = edges_on_job_done,              \
         .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
         .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
-        .restart = exchange_restart, .state = exchange_state, .counts = exchange_counts,           \
-        .allowed = exchange_allowed, .set_round = exchange_set_round, .outcome = exchange_outcome, \
-        .told = exchange_told, .save = exchange_save, .load = exchange_load                        \
+        .state = exchange_state, .counts = exchange_counts, .allowed = exchange_allowed,           \
+        .set_round = exchange_set_round, .outcome = exchange_outcome, .told = exchange_told,       \
+        .save = exchange_save, .load = exchange_load                                               \
     }
 
 const struct exchange_ops exchange_edges = EDGES_OPS("edges", false);

@@ -126,6 +126,7 @@ struct edges {
 };
 
 /* edges.c */
+void edges_become(struct edge *edge, enum edge_state next);
 struct edge *edges_find(struct edges *edges, struct peer_id id);
 struct edge_link *edges_link_find(struct edges *edges, struct peer_id id);
 /** The key of an edge with `from` in its round. */

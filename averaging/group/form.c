@@ -337,7 +337,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
         join(group, from, form, out);
         return RC_OK;
     }
-    if (group->is_busy) {
+    if (group_is_busy(group)) {
         group_send_abort(from.id, from, form->round, ABORT_LOCAL, out);
         group_hear_round(group, form->round);
         return RC_BUSY;

@@ -276,7 +276,7 @@ bool group_hears_open(const struct group *group)
 
 uint64_t group_invited_until_ns(const struct group *group)
 {
-    if (group->state != GROUP_IDLE || group->is_busy) return 0;
+    if (group->state != GROUP_IDLE || group_is_busy(group)) return 0;
     if (!group_is_above_promise(group, &group->heard)) return 0;
     return heard_until_ns(group);
 }

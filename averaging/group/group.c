@@ -359,11 +359,26 @@ static void group_on_link_lost(struct exchange *exchange, struct peer_id peer, u
     }
 }
 
+bool group_is_busy(const struct group *group)
+{
+    return group->options.is_busy != NULL && *group->options.is_busy;
+}
+
+/* Nobody is to wait for us: neither who has proposed something, nor who may join what we did. */
+static void decline(struct group *group, struct commands *out)
+{
+    group_form_decline(group, out);
+    if (!group_lingers(group)) return;
+    group_form_cancel(group, out);
+    group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
+}
+
 static void group_tick(struct exchange *exchange, uint64_t now_ns, struct commands *out)
 {
     struct group *group = group_of(exchange);
 
     group->now_ns = now_ns;
+    if (group_is_busy(group)) decline(group, out);
     if (group->state == GROUP_DATA) {
         group_grant_all(group, out); /* what was refused */
         group_data_tick(group, out);
@@ -377,25 +392,6 @@ static uint64_t group_next_ns(const struct exchange *exchange)
     const struct group *group = group_seen(exchange);
 
     return group->state == GROUP_DATA ? group_data_next_ns(group) : group_form_next_ns(group);
-}
-
-/* Who heard of it need not join any more. */
-static void group_cancel_skipped(struct group *group, struct commands *out)
-{
-    group_form_cancel(group, out);
-    group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
-}
-
-static void group_set_busy(struct exchange *exchange, bool is_busy, uint64_t now_ns,
-                           struct commands *out)
-{
-    struct group *group = group_of(exchange);
-
-    group->now_ns = now_ns;
-    group->is_busy = is_busy;
-    if (!is_busy) return;
-    group_form_decline(group, out);
-    if (group_lingers(group)) group_cancel_skipped(group, out);
 }
 
 static enum exchange_state group_state(const struct exchange *exchange)
@@ -456,7 +452,6 @@ const struct exchange_ops exchange_group = {
     .on_link_lost = group_on_link_lost,
     .tick = group_tick,
     .next_ns = group_next_ns,
-    .set_busy = group_set_busy,
     .cancel = group_cancel,
     .state = group_state,
     .counts = group_counts,

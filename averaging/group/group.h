@@ -154,7 +154,6 @@ struct group {
     struct member_ref heard_from;
     uint64_t heard_ns;
     bool has_heard;
-    bool is_busy;                           /* no snapshot could be taken: nothing is joined */
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
     struct patience patience;
@@ -203,6 +202,8 @@ static inline bool member_ref_is_equal(struct member_ref a, struct member_ref b)
 }
 
 /* group.c */
+/** See exchange.h, is_busy. */
+bool group_is_busy(const struct group *group);
 /** The only place where the state changes. */
 void group_become(struct group *group, enum group_state next);
 /** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */

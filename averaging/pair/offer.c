@@ -27,7 +27,7 @@ static void round_reset(struct pair *pair, bool is_initiator, struct member_ref 
 
 static void take_snapshot(struct pair *pair, struct commands *out)
 {
-    pair->state = PAIR_SNAPSHOT;
+    pair_become(pair, PAIR_SNAPSHOT);
     (void)commands_add(out, COMMAND_SNAPSHOT);
 }
 
@@ -52,7 +52,7 @@ enum rc pair_begin(struct exchange *exchange, const struct round_members *member
     pair->counter++;
     (void)roster_add(&pair->roster, partner);
     round_reset(pair, true, partner, &key);
-    pair->state = PAIR_OFFERED;
+    pair_become(pair, PAIR_OFFERED);
     pair->swap.weight = most_weight(pair);
     pair->swap.radius = exchange_radius(&pair->options, &pair->distances);
     pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));

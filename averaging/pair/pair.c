@@ -65,6 +65,21 @@ static struct exchange *pair_create(const struct exchange_options *options)
 
 /* ---- small things ---- */
 
+#define TO(state) (1u << PAIR_##state)
+static const unsigned may_become[PAIR_PREPARED + 1] = {
+    [PAIR_IDLE] = TO(OFFERED) | TO(SNAPSHOT),
+    [PAIR_OFFERED] = TO(SNAPSHOT) | TO(IDLE),
+    [PAIR_SNAPSHOT] = TO(DATA) | TO(IDLE),
+    [PAIR_DATA] = TO(PREPARED) | TO(IDLE),
+    [PAIR_PREPARED] = TO(IDLE),
+};
+
+void pair_become(struct pair *pair, enum pair_state next)
+{
+    CHECK((may_become[pair->state] & (1u << next)) != 0);
+    pair->state = next;
+}
+
 bool pair_is_partner(const struct pair *pair, struct member_ref from)
 {
     return pair->state != PAIR_IDLE && peer_id_is_equal(pair->swap.other.id, from.id) &&
@@ -89,7 +104,7 @@ void pair_over(struct pair *pair, enum over_result result, float scale, const ch
 {
     struct command *over = commands_add(out, COMMAND_OVER);
 
-    pair->state = PAIR_IDLE;
+    pair_become(pair, PAIR_IDLE);
     if (over == NULL) return;
     over->over.result = result;
     over->over.key = pair->swap.key;
@@ -124,7 +139,6 @@ static void pair_commit(struct pair *pair, struct commands *out)
 
     commands_score(out, pair->swap.other.id, SCORE_COMMITTED, NULL);
     pair->counts.rounds_ok++;
-    if (scale < 1) pair->counts.rounds_clipped++;
     deadline_add(&pair->rounds, pair->now_ns - pair->begun_ns);
     pair_over(pair, OVER_COMMITTED, pair->swap.weight * scale, NULL, out);
 }
@@ -146,7 +160,7 @@ static void advance(struct pair *pair, struct commands *out)
     if (swap->is_decider && !swap->has_ready) return;
     robust_note(&pair->distances, swap->other.id, sqrtf(swap_squared(swap)));
     if (!swap->is_decider) {
-        pair->state = PAIR_PREPARED;
+        pair_become(pair, PAIR_PREPARED);
         pair->ready_ns = pair->now_ns;
         pair->deadline_ns = deadline_after(pair->now_ns, pair_decision_wait_ns(pair));
         swap_promise(swap, out);
@@ -229,7 +243,7 @@ static void pair_on_job_done(struct exchange *exchange, enum exchange_job job, u
     } else if (rc != RC_OK) {
         pair_abort(pair, ABORT_LOCAL, "the snapshot failed", out);
     } else {
-        pair->state = PAIR_DATA;
+        pair_become(pair, PAIR_DATA);
         (void)transfer_grant(&pair->swap.in, &pair->options, out);
         transfer_send(&pair->swap.out, DATA_OFFER, out);
         advance(pair, out);
@@ -431,12 +445,6 @@ static void pair_counts(const struct exchange *exchange, struct exchange_counts 
     *counts = pair_seen_of(exchange)->counts;
 }
 
-static void pair_set_round(struct exchange *exchange, uint64_t round)
-{
-    (void)exchange; /* pair rounds are numbered by their initiator alone */
-    (void)round;
-}
-
 static enum rc pair_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
 {
     const struct pair *pair = pair_seen_of(exchange);
@@ -474,7 +482,6 @@ const struct exchange_ops exchange_pair = {
     .state = pair_state,
     .counts = pair_counts,
     .allowed = pair_allowed,
-    .set_round = pair_set_round,
     .outcome = pair_outcome,
     .told = pair_told,
     .save = pair_save,

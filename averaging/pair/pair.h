@@ -42,6 +42,7 @@ struct pair {
 };
 
 /* pair.c */
+void pair_become(struct pair *pair, enum pair_state next);
 /** The round that runs is with `from`, in its present life; and it is the round `key`. */
 bool pair_is_partner(const struct pair *pair, struct member_ref from);
 bool pair_is_running(const struct pair *pair, struct member_ref from, const struct round_key *key);

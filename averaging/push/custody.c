@@ -6,6 +6,11 @@
  * list, the model in it does not hold. So a share counts once, however often links break, and
  * whoever starts again; only a receiver that is gone for good takes what was under way along, as
  * it took its own weight. Loop thread.
+ *
+ * This is no promise (core/promise.h). Who promises a swap has not moved yet, so it can presume
+ * abort at no cost, and its checkpoints need not know. A share has left: it is in neither model
+ * until its receiver, not the initiator, has decided, so checkpoints hold it, to presume anything
+ * loses weight, and a "no" takes a round that adds it back. All they have in common is to ask.
  */
 #include "averaging/push/push.h"
 
@@ -36,7 +41,7 @@ static bool is_under_way(const struct push_custody *custody)
 
 struct push_custody *push_custody_find(struct push *push, const struct round_key *key)
 {
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         struct push_custody *custody = &push->custody[i];
 
         if (custody->is_used && round_key_is_equal(&custody->key, key)) return custody;
@@ -61,7 +66,7 @@ static void custody_lose(struct push *push, struct push_custody *custody, struct
 
 void push_custody_lose_all(struct push *push, struct commands *out)
 {
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         if (push->custody[i].is_used) custody_lose(push, &push->custody[i], out);
     }
 }
@@ -76,7 +81,7 @@ struct push_custody *push_custody_free(struct push *push, struct peer_id to, str
 {
     struct push_custody *unused = NULL, *oldest = NULL;
 
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         struct push_custody *custody = &push->custody[i];
 
         if (!custody->is_used) {
@@ -102,7 +107,7 @@ void push_custody_keep(struct push *push, struct commands *out)
     struct command *hold = commands_add(out, COMMAND_HOLD);
     struct push_custody *custody = NULL;
 
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX && custody == NULL; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX && custody == NULL; i++) {
         if (!push->custody[i].is_used) custody = &push->custody[i];
     }
     CHECK(custody != NULL); /* begin() saw to it */
@@ -126,9 +131,9 @@ enum rc push_on_ack(struct push *push, struct peer_id from, const struct round_k
 {
     struct push_custody *custody = push_custody_find(push, key);
 
-    if (push->is_running && push->out == OUT_SENT && !push->is_acked &&
-        peer_id_is_equal(push->to.id, from) && round_key_is_equal(&push->out_key, key)) {
-        push->is_acked = true;
+    if (push->out == OUT_SENT && peer_id_is_equal(push->to.id, from) &&
+        round_key_is_equal(&push->out_key, key)) {
+        push_out_become(push, OUT_ACKED);
         push_account_had(push, from, (double)push->out_weight);
         commands_score(out, from, SCORE_COMMITTED, NULL);
         return RC_OK;
@@ -199,7 +204,7 @@ static void custody_ask(struct push *push, struct push_custody *custody, struct 
 
 void push_custody_on_link_up(struct push *push, struct peer_id peer, struct commands *out)
 {
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         struct push_custody *custody = &push->custody[i];
 
         if (!is_under_way(custody) || !peer_id_is_equal(custody->to, peer)) continue;
@@ -213,8 +218,7 @@ void push_custody_on_link_up(struct push *push, struct peer_id peer, struct comm
 static void add_back(struct push *push, struct push_custody *custody, struct commands *out)
 {
     custody->ask_ns = deadline_after(push->now_ns, RETRY_MOST_NS);
-    push_round_start(push);
-    push->in = IN_RETURN;
+    push_in_become(push, IN_RETURN);
     push->in_key = custody->key;
     push->from = (struct member_ref){push->options.self, push->options.boot};
     push->in_weight = custody->weight;
@@ -223,7 +227,7 @@ static void add_back(struct push *push, struct push_custody *custody, struct com
 
 void push_custody_tick(struct push *push, struct commands *out)
 {
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         struct push_custody *custody = &push->custody[i];
 
         if (!custody->is_used) continue;
@@ -242,7 +246,7 @@ uint64_t push_custody_next_ns(const struct push *push)
 {
     uint64_t next = UINT64_MAX;
 
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         const struct push_custody *custody = &push->custody[i];
 
         if (!custody->is_used || (custody->is_returned && push->is_running)) continue;
@@ -368,8 +372,8 @@ static enum applied_state mark_state(const struct push *push, const struct round
 enum rc push_on_applied_req(struct push *push, struct member_ref from, const struct round_key *key,
                             struct commands *out)
 {
-    bool is_arriving = push->is_running && (push->in == IN_OPEN || push->in == IN_DONE) &&
-                       round_key_is_equal(&push->in_key, key);
+    bool is_arriving =
+        (push->in == IN_OPEN || push->in == IN_DONE) && round_key_is_equal(&push->in_key, key);
     enum applied_state state = is_arriving ? APPLIED_PENDING : mark_state(push, key);
     struct message *message;
 
@@ -452,57 +456,57 @@ static struct push_mark mark_load(const uint8_t *from)
 /* The share on its way out may have been applied, so it is in custody for whoever starts again. */
 static bool is_out_of_hands(const struct push *push)
 {
-    return push->is_running && !push->is_acked &&
-           (push->out == OUT_SENDING || push->out == OUT_SENT);
+    return push->out == OUT_SENDING || push->out == OUT_SENT;
+}
+
+static void hold(struct exchange_counts *counts, const struct round_key *key, float weight)
+{
+    counts->held[counts->custody++] = *key;
+    counts->custody_weight += (double)weight;
+}
+
+void push_custody_count(const struct push *push, struct exchange_counts *counts)
+{
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
+        const struct push_custody *custody = &push->custody[i];
+
+        if (custody->is_used) hold(counts, &custody->key, custody->weight);
+    }
+    if (is_out_of_hands(push)) hold(counts, &push->out_key, push->out_weight);
 }
 
 double push_held_weight(const struct push *push)
 {
-    double sum = push->weight;
+    struct exchange_counts counts = {.custody = 0};
 
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
-        if (push->custody[i].is_used) sum += (double)push->custody[i].weight;
-    }
-    return is_out_of_hands(push) ? sum + (double)push->out_weight : sum;
+    push_custody_count(push, &counts);
+    return push->weight + counts.custody_weight;
 }
 
-bool push_custody_at(const struct push *push, uint32_t index, struct round_key *key)
+enum rc push_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
 {
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
-        if (!push->custody[i].is_used || index-- > 0) continue;
-        *key = push->custody[i].key;
-        return true;
-    }
-    if (index != 0 || !is_out_of_hands(push)) return false;
-    *key = push->out_key;
-    return true;
-}
-
-enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
-{
+    const struct push *push = push_seen_of(exchange);
     struct push_custody leaving = {
         .is_used = true, .key = push->out_key, .to = push->to.id, .weight = push->out_weight};
-    uint32_t custody = 0, at = SAVE_HEAD;
-    struct round_key key;
+    struct exchange_counts counts = {.custody = 0};
+    uint32_t at = SAVE_HEAD;
     uint64_t weight;
     uint8_t *saved;
     size_t total;
 
-    while (push_custody_at(push, custody, &key)) {
-        custody++;
-    }
-    total = SAVE_HEAD + (size_t)custody * SAVE_CUSTODY + (size_t)push->marks_count * SAVE_MARK +
-            (size_t)gone_kept(push) * SAVE_GONE;
+    push_custody_count(push, &counts);
+    total = SAVE_HEAD + (size_t)counts.custody * SAVE_CUSTODY +
+            (size_t)push->marks_count * SAVE_MARK + (size_t)gone_kept(push) * SAVE_GONE;
     saved = mem_alloc(total);
     if (saved == NULL) return RC_NOMEM;
     memcpy(&weight, &push->weight, sizeof weight);
     store_le32(saved, SAVE_VERSION);
-    store_le32(saved + 4, custody);
+    store_le32(saved + 4, counts.custody);
     store_le32(saved + 8, push->marks_count);
     store_le32(saved + 12, gone_kept(push));
     store_le64(saved + 16, push->counter);
     store_le64(saved + 24, weight);
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+    for (uint32_t i = 0; i < SHARES_MAX; i++) {
         if (!push->custody[i].is_used) continue;
         custody_store(&push->custody[i], saved + at);
         at += SAVE_CUSTODY;
@@ -526,8 +530,9 @@ enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
     return RC_OK;
 }
 
-enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
+enum rc push_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
 {
+    struct push *push = push_of(exchange);
     uint32_t custody, marks, gone, at = SAVE_HEAD;
     uint64_t bits;
     double weight, held;
@@ -538,7 +543,7 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
     custody = load_le32(bytes + 4);
     marks = load_le32(bytes + 8);
     gone = load_le32(bytes + 12);
-    if (custody > PUSH_CUSTODY_MAX || marks > PUSH_MARKS_MAX || gone > PUSH_GONE_MAX) {
+    if (custody > SHARES_MAX || marks > PUSH_MARKS_MAX || gone > PUSH_GONE_MAX) {
         return RC_FORMAT;
     }
     if (count != SAVE_HEAD + (size_t)custody * SAVE_CUSTODY + (size_t)marks * SAVE_MARK +

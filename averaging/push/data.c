@@ -20,7 +20,7 @@ static void send_chunks(struct push *push, struct commands *out)
 {
     if (push->out != OUT_SENDING) return;
     transfer_send(&push->sending, DATA_OFFER, out);
-    if (transfer_is_sent(&push->sending)) push->out = OUT_SENT;
+    if (transfer_is_sent(&push->sending)) push_out_become(push, OUT_SENT);
 }
 
 /* The weight leaves at the instant of the snapshot: that is the model it is a share of. */
@@ -32,14 +32,14 @@ void push_start_sending(struct push *push, struct commands *out)
         return;
     }
     push->weight -= (double)push->out_weight;
-    push->out = OUT_SENDING;
+    push_out_become(push, OUT_SENDING);
     send_chunks(push, out);
 }
 
 enum rc push_on_credit(struct push *push, struct member_ref from,
                        const struct message_credit *credit, struct commands *out)
 {
-    if (!push->is_running || (push->out != OUT_ACCEPTED && push->out != OUT_SENDING) ||
+    if ((push->out != OUT_ACCEPTED && push->out != OUT_SENDING) ||
         !peer_id_is_equal(push->to.id, from.id) || !boot_id_is_equal(push->to.boot, from.boot) ||
         credit->stream != push->sending.stream) {
         return RC_STALE;
@@ -64,8 +64,7 @@ enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
                       struct chunk_use *use)
 {
     struct push *push = push_of(exchange);
-    bool is_open = push->is_running && push->in == IN_OPEN;
-    enum rc rc = is_open ? transfer_receive(&push->receiving, chunk) : RC_STALE;
+    enum rc rc = push->in == IN_OPEN ? transfer_receive(&push->receiving, chunk) : RC_STALE;
 
     if (rc == RC_OK && chunk->kind != DATA_OFFER) rc = RC_FORMAT;
     if (rc != RC_OK) return rc;
@@ -78,7 +77,7 @@ static void staged(struct push *push, struct commands *out)
 {
     if (push->receiving.done == 1) push->in_first_ns = push->now_ns - push->in_granted_ns;
     if (transfer_is_whole(&push->receiving)) {
-        push->in = IN_DONE;
+        push_in_become(push, IN_DONE);
     } else {
         push_grant(push, out);
     }
@@ -93,7 +92,7 @@ void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
 
     (void)hash; /* the link's seal says that it is what was sent */
     push->now_ns = now_ns;
-    if (!push->is_running || push->in != IN_OPEN) return;
+    if (push->in != IN_OPEN) return;
     if (rc == RC_OK && !isfinite(squared_distance)) rc = RC_NONFINITE;
     if (!transfer_checked(&push->receiving, chunk, rc, squared_distance)) return;
     if (rc == RC_OK) {
@@ -113,9 +112,10 @@ static void snapshot_failed(struct push *push, enum rc rc, struct commands *out)
     const char *reason =
         rc == RC_NONFINITE ? "the local model is not finite" : "the snapshot failed";
 
-    push->snapshot = SNAPSHOT_NONE;
+    push_snapshot_become(push, SNAPSHOT_NONE);
     if (push->in == IN_OPEN) push_in_fail(push, code, reason, out);
-    if (push->in == IN_RETURN) push->in = IN_FAILED; /* it stays in custody, and is tried again */
+    /* It stays in custody, and is tried again. */
+    if (push->in == IN_RETURN) push_in_become(push, IN_FAILED);
     if (push->out != OUT_NONE) push_out_fail(push, code, reason, out);
     push->counts.last_abort = reason;
 }
@@ -124,7 +124,7 @@ static void snapshot_done(struct push *push, struct commands *out)
 {
     struct command *absorb;
 
-    push->snapshot = SNAPSHOT_HERE;
+    push_snapshot_become(push, SNAPSHOT_HERE);
     if (push->out == OUT_ACCEPTED) push_start_sending(push, out);
     if (push->in == IN_OPEN) push_grant(push, out);
     if (push->in != IN_RETURN) return;
@@ -140,7 +140,6 @@ void push_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t
     (void)first;
     (void)hash;
     push->now_ns = now_ns;
-    if (!push->is_running) return;
     if (job == JOB_SNAPSHOT && push->snapshot == SNAPSHOT_WANTED) {
         if (rc == RC_OK)
             snapshot_done(push, out);
@@ -150,7 +149,7 @@ void push_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t
         struct push_custody *custody = push_custody_find(push, &push->in_key);
 
         CHECK(custody != NULL);
-        push->in = rc == RC_OK ? IN_DONE : IN_FAILED;
+        push_in_become(push, rc == RC_OK ? IN_DONE : IN_FAILED);
         if (rc != RC_OK) { /* what it held is gone */
             push->counts.in_doubt_lost++;
             push_custody_drop(push, custody, out);

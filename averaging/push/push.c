@@ -6,9 +6,11 @@
  * what became of it.
  *
  *  out   NONE --begin: SHARE--> OFFERED --ACCEPT--> ACCEPTED --snapshot: weight leaves--> SENDING
- *        SENDING --all chunks queued--> SENT            custody: the round ends without SHARE_ACK
+ *        SENDING --all chunks queued--> SENT --SHARE_ACK--> ACKED
+ *        custody: the round ends while SENT
  *  in    NONE --SHARE: ACCEPT--> OPEN --all chunks staged--> DONE
  *        NONE --a share came back from custody--> RETURN --absorbed--> DONE
+ *        any of them --deadline, link lost, ABORT, NaN--> FAILED
  *
  * A round has one snapshot, of which one share goes out and against which one share that comes in
  * is settled; it ends when neither is under way. Then, in one instant, the share that came in
@@ -43,7 +45,7 @@ struct push *push_of(struct exchange *exchange)
     return (struct push *)(void *)exchange;
 }
 
-static const struct push *push_seen_of(const struct exchange *exchange)
+const struct push *push_seen_of(const struct exchange *exchange)
 {
     return (const struct push *)(const void *)exchange;
 }
@@ -87,21 +89,56 @@ static void send_abort(struct push *push, struct peer_id to, const struct round_
 
 /* ---- a round ---- */
 
-void push_round_start(struct push *push)
+#define TO(state) (1u << (state))
+
+/* What leaves or comes makes a round, which lasts until over_add(). */
+void push_out_become(struct push *push, enum push_out next)
 {
-    if (push->is_running) return;
-    push->is_running = true;
-    push->begun_ns = push->now_ns;
-    push->snapshot = SNAPSHOT_NONE;
-    push->out = OUT_NONE;
-    push->in = IN_NONE;
-    push->is_acked = false;
+    static const unsigned may_become[OUT_ACKED + 1] = {
+        [OUT_NONE] = TO(OUT_NONE) | TO(OUT_OFFERED),
+        [OUT_OFFERED] = TO(OUT_ACCEPTED) | TO(OUT_NONE),
+        [OUT_ACCEPTED] = TO(OUT_SENDING) | TO(OUT_NONE),
+        [OUT_SENDING] = TO(OUT_SENT) | TO(OUT_NONE),
+        [OUT_SENT] = TO(OUT_ACKED) | TO(OUT_NONE),
+        [OUT_ACKED] = TO(OUT_NONE),
+    };
+
+    CHECK((may_become[push->out] & TO(next)) != 0);
+    push->out = next;
+    push->is_running |= next != OUT_NONE;
+}
+
+void push_in_become(struct push *push, enum push_in next)
+{
+    static const unsigned may_become[IN_FAILED + 1] = {
+        [IN_NONE] = TO(IN_NONE) | TO(IN_OPEN) | TO(IN_RETURN),
+        [IN_OPEN] = TO(IN_DONE) | TO(IN_FAILED),
+        [IN_RETURN] = TO(IN_DONE) | TO(IN_FAILED) | TO(IN_NONE),
+        [IN_DONE] = TO(IN_FAILED) | TO(IN_NONE),
+        [IN_FAILED] = TO(IN_NONE),
+    };
+
+    CHECK((may_become[push->in] & TO(next)) != 0);
+    push->in = next;
+    push->is_running |= next != IN_NONE;
+}
+
+void push_snapshot_become(struct push *push, enum push_snapshot next)
+{
+    static const unsigned may_become[SNAPSHOT_HERE + 1] = {
+        [SNAPSHOT_NONE] = TO(SNAPSHOT_NONE) | TO(SNAPSHOT_WANTED),
+        [SNAPSHOT_WANTED] = TO(SNAPSHOT_HERE) | TO(SNAPSHOT_NONE),
+        [SNAPSHOT_HERE] = TO(SNAPSHOT_NONE),
+    };
+
+    CHECK((may_become[push->snapshot] & TO(next)) != 0);
+    push->snapshot = next;
 }
 
 void push_snapshot_want(struct push *push, struct commands *out)
 {
     if (push->snapshot != SNAPSHOT_NONE) return;
-    push->snapshot = SNAPSHOT_WANTED;
+    push_snapshot_become(push, SNAPSHOT_WANTED);
     (void)commands_add(out, COMMAND_SNAPSHOT);
 }
 
@@ -110,6 +147,9 @@ static void over_add(struct push *push, enum over_result result, bool has_in, fl
 {
     struct command *over = commands_add(out, COMMAND_OVER);
 
+    push_out_become(push, OUT_NONE);
+    push_in_become(push, IN_NONE);
+    push_snapshot_become(push, SNAPSHOT_NONE);
     push->is_running = false;
     if (over == NULL) return;
     over->over.result = result;
@@ -149,13 +189,13 @@ static void take_in(struct push *push, struct commands *out)
 
 void push_advance(struct push *push, struct commands *out)
 {
-    bool has_in = push->in == IN_DONE, has_out = push->out == OUT_SENT;
+    bool has_in = push->in == IN_DONE, has_out = push->out >= OUT_SENT;
 
     if (!push->is_running) return;
     if ((!has_out && push->out != OUT_NONE) || push->in == IN_OPEN || push->in == IN_RETURN) {
         return;
     }
-    if (has_out && !push->is_acked) push_custody_keep(push, out);
+    if (push->out == OUT_SENT) push_custody_keep(push, out);
     if (has_in) take_in(push, out);
     if (!has_in && !has_out) {
         over_add(push, OVER_ABORTED, false, 0, 0, out);
@@ -176,7 +216,7 @@ void push_out_fail(struct push *push, enum abort_code code, const char *reason,
         push_stop_sending(push, out);
     }
     if (code != 0) send_abort(push, push->to.id, &push->out_key, code, out);
-    push->out = OUT_NONE;
+    push_out_become(push, OUT_NONE);
     push->counts.rounds_aborted++;
     push->counts.last_abort = reason;
 }
@@ -184,7 +224,7 @@ void push_out_fail(struct push *push, enum abort_code code, const char *reason,
 void push_in_fail(struct push *push, enum abort_code code, const char *reason, struct commands *out)
 {
     if (code != 0) send_abort(push, push->from.id, &push->in_key, code, out);
-    push->in = IN_FAILED;
+    push_in_become(push, IN_FAILED);
     push->counts.rounds_aborted++;
     push->counts.last_abort = reason;
 }
@@ -201,7 +241,7 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
 
     push->now_ns = now_ns;
     if (members->count == 0 || digest_is_equal(push->lineage, none)) return RC_NOT_FOUND;
-    if (push->is_running && push->out != OUT_NONE) return RC_BUSY;
+    if (push->out != OUT_NONE) return RC_BUSY;
     CHECK(members->count == 1 && !peer_id_is_equal(members->ids[0], push->options.self));
     if (push->weight < WEIGHT_LEAST) return RC_BUSY;
     if (push_is_put_off(push, members->ids[0])) { /* whom we do not hear we do not feed */
@@ -213,10 +253,8 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
     if (push_custody_free(push, members->ids[0], out) == NULL) return RC_BUSY;
     message = commands_send(out, members->ids[0], MESSAGE_SHARE);
     if (message == NULL) return RC_NOMEM;
-    push_round_start(push);
     push->counter++;
-    push->out = OUT_OFFERED;
-    push->is_acked = false;
+    push_out_become(push, OUT_OFFERED);
     push->out_key = (struct round_key){push->options.self, push->options.boot, push->counter};
     push->to = (struct member_ref){members->ids[0], members->boots[0]};
     push->out_weight = weight;
@@ -234,9 +272,15 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
     return RC_OK;
 }
 
+/* Its receiver cannot have it yet. */
+static bool is_leaving(const struct push *push)
+{
+    return push->out > OUT_NONE && push->out < OUT_SENT;
+}
+
 static bool is_out_to(const struct push *push, struct member_ref from, const struct round_key *key)
 {
-    return push->is_running && push->out != OUT_NONE && peer_id_is_equal(push->to.id, from.id) &&
+    return push->out != OUT_NONE && peer_id_is_equal(push->to.id, from.id) &&
            boot_id_is_equal(push->to.boot, from.boot) && round_key_is_equal(&push->out_key, key);
 }
 
@@ -256,7 +300,7 @@ static enum rc on_accept(struct push *push, struct member_ref from,
     if (!(taken > 0) || transfer_allow(&push->sending, accept->credit) != RC_OK) return RC_FORMAT;
     push->out_weight = taken;
     deadline_add(&push->answers, push->now_ns - push->out_begun_ns);
-    push->out = OUT_ACCEPTED;
+    push_out_become(push, OUT_ACCEPTED);
     push->out_deadline_ns = deadline_after(push->now_ns, push_share_wait_ns(push, from.id));
     if (push->snapshot == SNAPSHOT_HERE) {
         push_start_sending(push, out);
@@ -282,7 +326,7 @@ static enum rc on_reject(struct push *push, struct member_ref from,
     if (push->out != OUT_OFFERED || !is_out_to(push, from, &reject->key)) return RC_STALE;
     if (reject->code == 0 || reject->code >= ARRAY_COUNT(reasons)) return RC_FORMAT;
     deadline_add(&push->answers, push->now_ns - push->out_begun_ns);
-    push->out = OUT_NONE;
+    push_out_become(push, OUT_NONE);
     push->counts.rounds_skipped++;
     push->counts.retry_ns = reject->code == REJECT_BUSY
                                 ? deadline_after(push->now_ns, reject->retry_ms * NS_PER_MS)
@@ -306,7 +350,7 @@ static uint32_t share_objection(const struct push *push, const struct message_sh
     }
     if (!digest_is_equal(share->lineage, push->lineage)) return REJECT_LINEAGE;
     if (strncmp(share->codec, push->options.codec, sizeof share->codec) != 0) return REJECT_CODEC;
-    if (push->is_running && push->in != IN_NONE) return REJECT_BUSY;
+    if (push->in != IN_NONE) return REJECT_BUSY;
     if (push_is_put_off(push, share->key.initiator)) return REJECT_BUSY;
     if ((double)share->weight * UPHILL_MAX < push->weight) return REJECT_STALE;
     return 0;
@@ -361,8 +405,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     message->as.accept.key = share->key;
     message->as.accept.alpha = alpha;
     message->as.accept.credit = 0; /* CREDIT follows when our snapshot is there */
-    push_round_start(push);
-    push->in = IN_OPEN;
+    push_in_become(push, IN_OPEN);
     push->in_key = share->key;
     push->from = from;
     push->in_weight = (float)taken;
@@ -383,11 +426,11 @@ static enum rc on_aborted(struct push *push, struct member_ref from, const struc
                           enum abort_code code, struct commands *out)
 {
     if (is_out_to(push, from, key)) {
-        if (push->is_acked) return RC_STALE;
+        if (push->out == OUT_ACKED) return RC_STALE;
         if (code == ABORT_FAR) commands_score(out, from.id, SCORE_NO_FAULT, EXCHANGE_SAYS_FAR);
         push_out_fail(push, 0, "the receiver gave up", out);
-    } else if (push->is_running && push->in == IN_OPEN &&
-               peer_id_is_equal(push->from.id, from.id) && round_key_is_equal(&push->in_key, key)) {
+    } else if (push->in == IN_OPEN && peer_id_is_equal(push->from.id, from.id) &&
+               round_key_is_equal(&push->in_key, key)) {
         push_in_fail(push, 0, "the sender gave up", out);
     } else {
         return push_custody_refused(push, from.id, key) ? RC_OK : RC_STALE;
@@ -448,7 +491,7 @@ static void push_on_link_lost(struct exchange *exchange, struct peer_id peer, ui
     push->now_ns = now_ns;
     (void)roster_remove(&push->roster, peer);
     if (!push->is_running) return;
-    if (push->out != OUT_NONE && push->out != OUT_SENT && peer_id_is_equal(push->to.id, peer)) {
+    if (is_leaving(push) && peer_id_is_equal(push->to.id, peer)) {
         push_out_fail(push, 0, "the link to the receiver was lost", out);
     }
     if (push->in == IN_OPEN && peer_id_is_equal(push->from.id, peer)) {
@@ -459,7 +502,7 @@ static void push_on_link_lost(struct exchange *exchange, struct peer_id peer, ui
 
 static void round_tick(struct push *push, struct commands *out)
 {
-    if (push->out != OUT_NONE && push->out != OUT_SENT && push->now_ns >= push->out_deadline_ns) {
+    if (is_leaving(push) && push->now_ns >= push->out_deadline_ns) {
         bool is_offered = push->out == OUT_OFFERED;
 
         if (is_offered) deadline_add(&push->answers, 2 * (push->now_ns - push->out_begun_ns));
@@ -481,7 +524,7 @@ static void push_tick(struct exchange *exchange, uint64_t now_ns, struct command
 
     push->now_ns = now_ns;
     if (push->is_running) round_tick(push, out);
-    if (push->is_running && push->in == IN_OPEN && push->snapshot == SNAPSHOT_HERE) {
+    if (push->in == IN_OPEN && push->snapshot == SNAPSHOT_HERE) {
         push_grant(push, out); /* what was refused */
     }
     push_custody_tick(push, out);
@@ -491,7 +534,7 @@ static void push_allowed(const struct exchange *exchange, uint32_t *chunks, uint
 {
     const struct push *push = push_seen_of(exchange);
 
-    *streams = push->is_running && push->in == IN_OPEN;
+    *streams = push->in == IN_OPEN;
     *chunks = *streams > 0 ? transfer_open(&push->receiving) : 0;
 }
 
@@ -500,10 +543,7 @@ static uint64_t push_next_ns(const struct exchange *exchange)
     const struct push *push = push_seen_of(exchange);
     uint64_t next = push_custody_next_ns(push);
 
-    if (!push->is_running) return next;
-    if (push->out != OUT_NONE && push->out != OUT_SENT && push->out_deadline_ns < next) {
-        next = push->out_deadline_ns;
-    }
+    if (is_leaving(push) && push->out_deadline_ns < next) next = push->out_deadline_ns;
     if (push->in == IN_OPEN && push_in_deadline_ns(push) < next) next = push_in_deadline_ns(push);
     return next;
 }
@@ -520,13 +560,10 @@ static void push_cancel(struct exchange *exchange, const char *reason, uint64_t 
     is_returning =
         push->in == IN_RETURN ||
         (push->in == IN_DONE && peer_id_is_equal(push->in_key.initiator, push->options.self));
-    if (is_returning) push->in = IN_NONE;
+    if (is_returning) push_in_become(push, IN_NONE);
     if (push->in == IN_OPEN || push->in == IN_DONE) push_in_fail(push, ABORT_LOCAL, reason, out);
-    if (push->out == OUT_SENT) {
-        if (!push->is_acked) push_custody_keep(push, out);
-    } else if (push->out != OUT_NONE) {
-        push_out_fail(push, ABORT_LOCAL, reason, out);
-    }
+    if (push->out == OUT_SENT) push_custody_keep(push, out);
+    if (is_leaving(push)) push_out_fail(push, ABORT_LOCAL, reason, out);
     push->counts.last_abort = reason;
     over_add(push, OVER_ABORTED, false, 0, 0, out);
 }
@@ -561,37 +598,7 @@ static void push_counts(const struct exchange *exchange, struct exchange_counts 
     *counts = push->counts;
     counts->has_weight = true;
     counts->weight = push->weight;
-    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
-        if (!push->custody[i].is_used) continue;
-        counts->custody++;
-        counts->custody_weight += (double)push->custody[i].weight;
-    }
-    if (push->is_running && !push->is_acked &&
-        (push->out == OUT_SENDING || push->out == OUT_SENT)) {
-        counts->custody++;
-        counts->custody_weight += (double)push->out_weight;
-    }
-}
-
-static void push_set_round(struct exchange *exchange, uint64_t round)
-{
-    (void)exchange; /* shares are numbered by their sender alone */
-    (void)round;
-}
-
-static enum rc push_ops_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
-{
-    return push_save(push_seen_of(exchange), bytes, count);
-}
-
-static enum rc push_ops_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
-{
-    return push_load(push_of(exchange), bytes, count);
-}
-
-static bool push_ops_custody(const struct exchange *exchange, uint32_t index, struct round_key *key)
-{
-    return push_custody_at(push_seen_of(exchange), index, key);
+    push_custody_count(push, counts);
 }
 
 const struct exchange_ops exchange_push = {
@@ -612,10 +619,8 @@ const struct exchange_ops exchange_push = {
     .next_ns = push_next_ns,
     .cancel = push_cancel,
     .state = push_state,
-    .custody = push_ops_custody,
     .counts = push_counts,
     .allowed = push_allowed,
-    .set_round = push_set_round,
-    .save = push_ops_save,
-    .load = push_ops_load,
+    .save = push_save,
+    .load = push_load,
 };

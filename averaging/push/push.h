@@ -8,7 +8,6 @@
 #include "averaging/core/transfer.h"
 
 enum {
-    PUSH_CUSTODY_MAX = 4,  /* shares under way at once, at most one a receiver */
     PUSH_MARKS_MAX = 256,  /* senders remembered */
     PUSH_MARK_DEPTH = 4,   /* shares remembered of each */
     PUSH_GONE_MAX = 256,   /* senders of whom is remembered that they were */
@@ -21,7 +20,7 @@ enum {
 #define WEIGHT_MOST ((double)(1 << 20))
 
 /* What leaves in a round. */
-enum push_out { OUT_NONE, OUT_OFFERED, OUT_ACCEPTED, OUT_SENDING, OUT_SENT };
+enum push_out { OUT_NONE, OUT_OFFERED, OUT_ACCEPTED, OUT_SENDING, OUT_SENT, OUT_ACKED };
 /* What comes in. */
 enum push_in { IN_NONE, IN_OPEN, IN_RETURN, IN_DONE, IN_FAILED };
 enum push_snapshot { SNAPSHOT_NONE, SNAPSHOT_WANTED, SNAPSHOT_HERE };
@@ -77,14 +76,12 @@ struct push {
 
     bool is_running;
     enum push_snapshot snapshot;
-    uint64_t begun_ns;
 
     enum push_out out;
     struct round_key out_key;
     struct member_ref to;
     float out_weight;
     struct transfer_out sending;
-    bool is_acked; /* before the round was over */
     uint64_t out_begun_ns, out_deadline_ns;
 
     enum push_in in;
@@ -100,7 +97,7 @@ struct push {
     uint8_t *empty; /* bitmap of a round in which nothing came: else a share counts whole */
     uint32_t empty_bytes;
 
-    struct push_custody custody[PUSH_CUSTODY_MAX];
+    struct push_custody custody[SHARES_MAX];
     struct push_mark *marks; /* [PUSH_MARKS_MAX] */
     uint32_t marks_count;
     uint64_t marks_clock;
@@ -120,9 +117,11 @@ struct push {
 
 /* push.c */
 struct push *push_of(struct exchange *exchange);
+const struct push *push_seen_of(const struct exchange *exchange);
+void push_out_become(struct push *push, enum push_out next);
+void push_in_become(struct push *push, enum push_in next);
+void push_snapshot_become(struct push *push, enum push_snapshot next);
 void push_snapshot_want(struct push *push, struct commands *out);
-/** A round with nothing on its way yet, unless one runs. */
-void push_round_start(struct push *push);
 /** The share on its way out is given up; its weight is ours again. `code` 0: the receiver knows. */
 void push_out_fail(struct push *push, enum abort_code code, const char *reason,
                    struct commands *out);
@@ -192,9 +191,10 @@ void push_custody_on_link_up(struct push *push, struct peer_id peer, struct comm
 void push_custody_tick(struct push *push, struct commands *out);
 uint64_t push_custody_next_ns(const struct push *push);
 void push_custody_lose_all(struct push *push, struct commands *out);
-MUST_USE enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count);
-MUST_USE enum rc push_load(struct push *push, const uint8_t *bytes, size_t count);
-bool push_custody_at(const struct push *push, uint32_t index, struct round_key *key);
+MUST_USE enum rc push_save(const struct exchange *exchange, uint8_t **bytes, size_t *count);
+MUST_USE enum rc push_load(struct exchange *exchange, const uint8_t *bytes, size_t count);
+/** What is held, and what would have to be if the round ended now. */
+void push_custody_count(const struct push *push, struct exchange_counts *counts);
 /** The live model's, and of all shares sent that may still come back. */
 double push_held_weight(const struct push *push);
 

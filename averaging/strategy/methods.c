@@ -40,15 +40,13 @@ static const struct method methods[] = {
      .is_averaging = true,
      .at_end = true,
      .exchange = &exchange_group,
-     .rule = &rule_mean,
-     .is_sized = true},
+     .rule = &rule_mean},
     /* Train H steps (16), then take the mean: H=N. Stich 2018, arXiv:1805.09767. */
     {.name = "local-sgd",
      .is_averaging = true,
      .every_steps = 16,
      .exchange = &exchange_group,
      .rule = &rule_mean,
-     .is_sized = true,
      .settings = {STEPS_H}},
     /* Take the mean after every step, and wait for it. Goyal et al. 2017, arXiv:1706.02677. */
     {.name = "allreduce",
@@ -56,8 +54,7 @@ static const struct method methods[] = {
      .waits = true,
      .every_steps = 1,
      .exchange = &exchange_group,
-     .rule = &rule_mean,
-     .is_sized = true},
+     .rule = &rule_mean},
     /* As allreduce for the first steps (500), then every H steps (16): H=N, switch=N. Lin et
      * al. 2018, arXiv:1808.07217. */
     {.name = "post-local",
@@ -67,7 +64,6 @@ static const struct method methods[] = {
      .switch_steps = 500,
      .exchange = &exchange_group,
      .rule = &rule_mean,
-     .is_sized = true,
      .settings = {STEPS_H, {.key = "switch", .kind = SETTING_SWITCH}}},
     /* Meet one other half way, at every step if it has time, without waiting: H=N. Lian et al.
      * 2018, arXiv:1710.06952. */
@@ -96,7 +92,6 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_block,
      .rule_settings = OUTER_BLOCK,
-     .is_sized = true,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
@@ -109,7 +104,6 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_slow_momentum,
      .rule_settings = OUTER_SLOW,
-     .is_sized = true,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
@@ -122,7 +116,6 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_nesterov,
      .rule_settings = OUTER_NESTEROV,
-     .is_sized = true,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
@@ -136,7 +129,6 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_elastic,
      .rule_settings = OUTER_ELASTIC,
-     .is_sized = true,
      .settings = {{.key = "tau", .kind = SETTING_EVERY},
                   STEPS_H,
                   {.key = "push", .kind = SETTING_PUSH},

@@ -44,7 +44,6 @@ struct method {
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     struct topology topology;
-    bool is_sized; /* complete becomes groups in a large swarm */
     struct setting settings[METHOD_KEYS_MAX];
 };
 

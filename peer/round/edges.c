@@ -25,7 +25,7 @@ static void lose_share(struct round *round)
     }
     log_warn(round->options.log, "a neighbour's share is lost: %s",
              is_short ? "out of memory" : "too many of unknown outcome wait to be applied");
-    if (round->ops->restart != NULL) round->ops->restart(round->exchange);
+    round->begins_anew = true;
 }
 
 void round_edge(struct round *round, const struct command *command)

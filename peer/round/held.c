@@ -9,16 +9,14 @@
 #include "base/floats.h"
 #include "base/mem.h"
 
+_Static_assert((int)SHARES_MAX <= (int)ROUND_HELD_MAX, "all shares under way are held");
+
 static const struct round_held *held_at(const struct round *round, const struct round_key *key)
 {
     for (int i = 0; i < ROUND_HELD_MAX; i++) {
         const struct round_held *held = &round->planes[i];
 
-        if (held->is_used && !held->is_dropped && held->key.counter == key->counter &&
-            peer_id_is_equal(held->key.initiator, key->initiator) &&
-            boot_id_is_equal(held->key.boot, key->boot)) {
-            return held;
-        }
+        if (held->is_used && !held->is_dropped && round_key_is_equal(&held->key, key)) return held;
     }
     return NULL;
 }
@@ -141,37 +139,34 @@ void round_held_deinit(struct round *round)
 bool round_held_planes(const struct round *round, const float *planes[ROUND_HELD_MAX],
                        size_t *count)
 {
-    struct round_key key;
+    struct exchange_counts counts;
 
+    round->ops->counts(round->exchange, &counts);
     *count = 0;
-    if (round->ops->custody == NULL) return true;
-    while (round->ops->custody(round->exchange, (uint32_t)*count, &key)) {
-        const struct round_held *held = held_at(round, &key);
+    for (uint32_t i = 0; i < counts.custody; i++) {
+        const struct round_held *held = held_at(round, &counts.held[i]);
 
-        CHECK(*count < ROUND_HELD_MAX);
-        if (held != NULL && held->plane == NULL) {
-            *count = 0;
-            return false;
-        }
+        if (held != NULL && held->plane == NULL) return false;
         /* The share of the round that runs, or one that is just being copied from there. */
-        planes[(*count)++] = held == NULL || held->is_copying ? round->own : held->plane;
+        planes[i] = held == NULL || held->is_copying ? round->own : held->plane;
     }
+    *count = counts.custody;
     return true;
 }
 
 MUST_USE enum rc round_held_restore(struct round *round, const float *const *planes, size_t count)
 {
-    struct round_key key;
+    struct exchange_counts counts;
 
-    if (round->ops->custody == NULL) return count == 0 ? RC_OK : RC_SHAPE;
+    round->ops->counts(round->exchange, &counts);
+    if (count != counts.custody) return RC_SHAPE;
     for (size_t i = 0; i < count; i++) {
         struct round_held *held;
 
-        if (!round->ops->custody(round->exchange, (uint32_t)i, &key)) return RC_SHAPE;
         if (!floats_are_finite(planes[i], round->options.values)) return RC_NONFINITE;
-        held = held_add(round, &key);
+        held = held_add(round, &counts.held[i]);
         if (held->plane == NULL) return RC_NOMEM;
         memcpy(held->plane, planes[i], round->options.values * sizeof(float));
     }
-    return round->ops->custody(round->exchange, (uint32_t)count, &key) ? RC_SHAPE : RC_OK;
+    return RC_OK;
 }

@@ -73,7 +73,6 @@ struct round_job {
     enum rc rc;
     struct digest hash;
     float distance;
-    bool was_clipped;  /* DECODE */
     bool wants_hash;   /* DECODE and REDUCE of a mean */
     bool is_passed_on; /* DECODE of a mean: what came is kept as it is */
     bool is_partial;   /* REDUCE */
@@ -131,6 +130,7 @@ struct round {
     uint32_t chunks;
     enum round_phase phase;
     bool is_snapshot_wanted;
+    bool is_busy, begins_anew;    /* as the exchange is told: see exchange.h */
     bool is_discarding;           /* what is being settled is for a model that was replaced */
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */

@@ -187,7 +187,6 @@ static enum rc judge(struct round *round, struct round_job *job, struct range ra
                      : robust_check(round->robust, &chunk, &verdict);
 
     if (!isfinite(verdict.distance) && !floats_are_finite(in, range.count)) return RC_NONFINITE;
-    job->was_clipped = verdict.weight < 1;
     job->distance = verdict.distance * verdict.distance;
     *weight = verdict.weight;
     return rc;

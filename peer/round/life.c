@@ -130,6 +130,7 @@ static bool round_allocate(struct round *round)
         .bounds = &round->bounds,
         .schedule = strategy->schedule,
         .is_patient = strategy_is_patient(strategy),
+        .is_busy = &round->is_busy,
         .goes_on = !strategy->waits,
         .may_relay = strategy_may_relay(strategy),
         .chunk_bytes = (uint32_t)strategy->codec->encoded_bytes(CHUNK_VALUES),
@@ -298,14 +299,17 @@ void round_job_submit(struct round *round, struct round_job *job)
 MUST_USE enum rc round_begin(struct round *round, const struct round_members *members,
                              uint64_t samples)
 {
+    struct round_members all = *members;
     bool was_active;
     enum rc rc;
 
     if (!round_may_begin(round)) return RC_BUSY;
     round->partners = members->count;
     was_active = exchange_is_active(round->exchange);
-    rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
+    all.begins_anew = round->begins_anew;
+    rc = round->ops->begin(round->exchange, &all, samples, round_now(round), &round->commands);
     if (rc == RC_OK) {
+        round->begins_anew = false;
         if (!was_active) round->begun_ns = round_now(round);
         if (round->ops->promises_max == 1) failures_partner(&round->failures, members->ids[0]);
     }
@@ -321,7 +325,7 @@ void round_cancel(struct round *round, const char *reason)
 
 void round_restart(struct round *round)
 {
-    if (round->ops->restart != NULL) round->ops->restart(round->exchange);
+    round->begins_anew = true;
 }
 
 void round_discard(struct round *round)
@@ -344,7 +348,7 @@ struct credit_use round_credit_use(const struct round *round)
 {
     uint32_t chunks = 0, streams = 0;
 
-    if (round->ops->allowed != NULL) round->ops->allowed(round->exchange, &chunks, &streams);
+    round->ops->allowed(round->exchange, &chunks, &streams);
     return (struct credit_use){(uint64_t)chunks * round->codec->encoded_bytes(CHUNK_VALUES),
                                streams};
 }
@@ -470,9 +474,8 @@ bool round_has_started(const struct round *round)
 
 void round_set_busy(struct round *round, bool is_busy)
 {
-    if (round->ops->set_busy == NULL) return;
-    round->ops->set_busy(round->exchange, is_busy, round_now(round), &round->commands);
-    round_obey(round);
+    round->is_busy = is_busy;
+    if (is_busy) round_tick(round);
 }
 
 bool round_may_begin(const struct round *round)
@@ -503,7 +506,7 @@ void round_set_lineage(struct round *round, struct digest lineage)
 
 void round_set_number(struct round *round, uint64_t number)
 {
-    round->ops->set_round(round->exchange, number);
+    if (round->ops->set_round != NULL) round->ops->set_round(round->exchange, number);
 }
 
 void round_on_message(struct round *round, struct peer_id from, const struct message *message)

@@ -263,8 +263,6 @@ static void keep_mean(struct round *round, struct round_job *job)
 
 static void decode_done(struct round *round, struct round_job *job)
 {
-    if (job->rc == RC_LIMIT) round->stats.chunks_far++;
-    if (job->was_clipped || job->rc == RC_REFUSED) round->stats.chunks_clipped++;
     round->has_refused |= job->rc == RC_REFUSED;
     if (job->generation != round->generation) return;
     if (job->is_passed_on && job->rc == RC_OK) {

@@ -34,7 +34,7 @@ struct round_options {
     const char *moments; /* whose moments these are: others' do not mix. NULL: there are none */
     struct peer_id self;
     struct boot_id boot;
-    struct digest run_id, schema;
+    struct digest schema;
     uint64_t seed;
     uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
     uint64_t rate_max;          /* bytes a second that the user allows; 0: no limit */
@@ -59,8 +59,6 @@ struct round_stats {
     bool has_distance;
     uint64_t last_ns; /* length of the last committed round */
     uint64_t chunks_refused;
-    uint64_t chunks_far;     /* too far from ours to be mixed in */
-    uint64_t chunks_clipped; /* --robust clip, groups: counted as nearer than they were */
     uint32_t last_members;
     uint64_t last_round; /* groups: number of the last whose difference was applied */
     bool is_last_whole;  /* of it nothing was lost */
@@ -90,7 +88,7 @@ bool round_is_invited(const struct round *round);
 struct peer_id round_inviter(const struct round *round);
 /** Its members are settled and it waits for this peer's snapshot. */
 bool round_has_started(const struct round *round);
-/** Between two of the node's jobs: see exchange.h, set_busy. */
+/** Between two of the node's jobs: see exchange.h, is_busy. */
 void round_set_busy(struct round *round, bool is_busy);
 /** round_begin() may do something. */
 bool round_may_begin(const struct round *round);

@@ -56,7 +56,7 @@ struct push_peer {
     struct rule *rule;
     uint64_t generation, life, pushed;
     float model[PUSH_VALUES], snapshot[PUSH_VALUES], own[PUSH_VALUES];
-    struct push_plane held[PUSH_CUSTODY_MAX + 1];
+    struct push_plane held[SHARES_MAX + 1];
     struct round_key applied[APPLIED]; /* shares of others that are in the model */
     uint32_t applied_count;
     struct push_job jobs[QUEUE];
@@ -140,7 +140,7 @@ static inline struct ledger pushes_ledger(struct pushes *p)
         for (size_t k = 0; k < PUSH_VALUES; k++) {
             ledger.mass += push->weight * (double)peer->model[k];
         }
-        for (uint32_t c = 0; c < PUSH_CUSTODY_MAX; c++) {
+        for (uint32_t c = 0; c < SHARES_MAX; c++) {
             const struct push_custody *custody = &push->custody[c];
 
             if (!custody->is_used) continue;
@@ -148,8 +148,7 @@ static inline struct ledger pushes_ledger(struct pushes *p)
             ledger_share(p, &ledger, push_index(p, custody->to), &custody->key, custody->weight,
                          held_values(peer, &custody->key));
         }
-        if (push->is_running && !push->is_acked &&
-            (push->out == OUT_SENDING || push->out == OUT_SENT)) {
+        if (push->out == OUT_SENDING || push->out == OUT_SENT) {
             ledger_share(p, &ledger, push_index(p, push->to.id), &push->out_key, push->out_weight,
                          peer->own);
         }
@@ -473,19 +472,20 @@ static inline void peer_end(struct push_peer *peer)
 static inline void pushes_kill(struct pushes *p, uint32_t index)
 {
     struct push_peer *peer = &p->peers[index];
-    struct push_plane kept[PUSH_CUSTODY_MAX + 1] = {{0}};
-    struct round_key key;
+    struct push_plane kept[SHARES_MAX + 1] = {{0}};
+    struct exchange_counts counts;
     uint8_t *saved = NULL;
     size_t count = 0;
 
     p->killed++;
     assert_int_equal(exchange_push.save(peer->exchange, &saved, &count), RC_OK);
-    for (uint32_t i = 0; exchange_push.custody(peer->exchange, i, &key); i++) {
-        const float *values = held_values(peer, &key);
+    exchange_push.counts(peer->exchange, &counts);
+    for (uint32_t i = 0; i < counts.custody; i++) {
+        const float *values = held_values(peer, &counts.held[i]);
 
         assert_true(i < ARRAY_COUNT(kept));
         kept[i].is_used = true;
-        kept[i].key = key;
+        kept[i].key = counts.held[i];
         memcpy(kept[i].values, values == NULL ? peer->own : values, sizeof peer->own);
     }
     peer_end(peer);

@@ -147,10 +147,7 @@ static void on_wake_due(struct sim_world *world, struct sim_host *host,
 
 void sim_host_on_event(struct sim_world *world, struct sim_host *host, struct sim_event *event)
 {
-    if (!sim_host_hears(host)) {
-        if (event->kind == SIM_JOB) world->counts.jobs_lost++;
-        return;
-    }
+    if (!sim_host_hears(host)) return;
     if (event->kind == SIM_WAKE) {
         on_wake_due(world, host, event);
         return;

@@ -104,7 +104,6 @@ struct sim_counts {
     uint64_t events;          /* taken from the heap */
     uint64_t frames, bytes;   /* delivered to nodes */
     uint64_t jobs, jobs_done; /* submitted; `done` called */
-    uint64_t jobs_lost;       /* of hosts that stopped or crashed */
     size_t queued_bytes_max;  /* in one end of a connection, ever */
     uint32_t connections_max; /* of one host, ever */
 };

@@ -178,7 +178,6 @@ static void dispatch(struct sim_world *world, struct sim_event *event)
     struct sim_host *host = world->hosts[event->host];
 
     if (event->life != 0 && event->life != host->life) {
-        if (event->kind == SIM_JOB) world->counts.jobs_lost++;
         event_release(event);
     } else if (is_held_by_freeze(host, event->kind)) {
         freeze_hold(host, event);

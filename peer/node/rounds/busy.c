@@ -2,7 +2,7 @@
  * busy: while the training lane does something long (an evaluation, or what lasted long before), no
  * snapshot can be taken, and a group that counted on one would wait for it. So neighbours are told
  * (PROGRESS), leave this peer out of what they begin, and what they have proposed already is
- * declined at once (see exchange.h, set_busy); such a job is put off a little while a group forms.
+ * declined at once (see exchange.h, is_busy); such a job is put off a little while a group forms.
  * Where rounds are farther apart than the job is long, it is waited for as before: being left out
  * of one of few rounds costs more.
  *

@@ -375,7 +375,6 @@ static enum rc create_round(struct node *node)
                                           .moments = lane_moments_name(node),
                                           .self = node->self,
                                           .boot = node->options.boot,
-                                          .run_id = node->options.swarm->run_id,
                                           .schema = schema_digest(node->schema),
                                           .seed = rng_u64(&node->rng),
                                           .rate_max = node->options.bytes_per_s,

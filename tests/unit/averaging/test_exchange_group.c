@@ -236,10 +236,13 @@ static void another_codec_is_not_joined(void **state)
 }
 
 /* What options a peer of a method has for which nobody stands still. */
-static struct exchange *start_patient(uint8_t self, struct commands *out)
+static struct exchange *start_patient(uint8_t self, const bool *busy, struct commands *out)
 {
-    struct exchange_options options = {
-        .self = id_of(self), .boot = boot_of(self), .chunks = 6, .is_patient = true};
+    struct exchange_options options = {.self = id_of(self),
+                                       .boot = boot_of(self),
+                                       .chunks = 6,
+                                       .is_patient = true,
+                                       .is_busy = busy};
     struct exchange *exchange = exchange_group.create(&options);
 
     assert_non_null(exchange);
@@ -261,7 +264,8 @@ static void a_proposal_that_nobody_joined_stays_open(void **state)
     for (int is_long = 0; is_long < 2; is_long++) {
         struct message join = {.type = MESSAGE_JOIN};
         struct commands out;
-        struct exchange *exchange = start_patient(1, &out);
+        bool is_busy = false;
+        struct exchange *exchange = start_patient(1, &is_busy, &out);
         uint64_t window_ns, late_ns;
 
         assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
@@ -275,7 +279,8 @@ static void a_proposal_that_nobody_joined_stays_open(void **state)
         late_ns = window_ns + 300 * NS_PER_MS;
         assert_true(ops->next_ns(exchange) > late_ns);
         if (is_long) {
-            ops->set_busy(exchange, true, late_ns, &out);
+            is_busy = true;
+            ops->tick(exchange, late_ns, &out);
             assert_false(exchange_is_active(exchange));
             assert_int_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator.bytes[0], 1);
         } else {
@@ -302,7 +307,7 @@ static void a_proposal_stays_open_for_a_period(void **state)
     struct round_members members = {.ids = ids, .boots = boots, .count = 2, .period_ns = period_ns};
     const struct exchange_ops *ops = &exchange_group;
     struct commands out;
-    struct exchange *exchange = start_patient(1, &out);
+    struct exchange *exchange = start_patient(1, NULL, &out);
     uint64_t now_ns = 1;
 
     for (int i = 0; i < 3; i++) {
@@ -367,7 +372,7 @@ static void an_open_proposal_invites(void **state)
     struct message form = form_from(1, 6, 0), taken_back = {.type = MESSAGE_ABORT};
     const struct exchange_ops *ops = &exchange_group;
     struct commands out;
-    struct exchange *exchange = start_patient(3, &out);
+    struct exchange *exchange = start_patient(3, NULL, &out);
     uint64_t soon_ns = 1500 * NS_PER_MS, late_ns = 20 * NS_PER_S;
 
     form.as.form.deadline_ms = 1;
@@ -394,7 +399,8 @@ static void a_busy_member_declines_at_once(void **state)
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
     struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct commands out;
-    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    bool is_busy = false;
+    struct exchange *exchange = start_patient(3, &is_busy, &out);
     const struct exchange_ops *ops = &exchange_group;
     struct message form = form_from(1, 6, 0);
 
@@ -402,7 +408,8 @@ static void a_busy_member_declines_at_once(void **state)
     ops->on_link_up(exchange, id_of(2), boot_of(2), 1, &out);
     assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 1, &out), RC_OK);
     assert_int_equal(out.count, 0); /* remembered */
-    ops->set_busy(exchange, true, 2, &out);
+    is_busy = true;
+    ops->tick(exchange, 2, &out);
     assert_non_null(sent(&out, MESSAGE_ABORT));
     assert_true(boot_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.boot, boot_of(1)));
     commands_clear(&out);
@@ -411,7 +418,7 @@ static void a_busy_member_declines_at_once(void **state)
     assert_true(peer_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator, id_of(2)));
     assert_null(sent(&out, MESSAGE_JOIN));
     commands_clear(&out);
-    ops->set_busy(exchange, false, 4, &out);
+    is_busy = false;
     assert_int_equal(ops->begin(exchange, &members, 0, 5, &out), RC_OK);
     assert_null(sent(&out, MESSAGE_JOIN)); /* both know that it will not come */
     form = form_from(1, 6, 2);

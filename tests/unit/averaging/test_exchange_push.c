@@ -400,7 +400,7 @@ static void who_is_given_too_much_can_still_resume(void **state)
         taken += offer_of(exchange, GIVER, i, most, now_ns, true);
         assert_true(push_held_weight(push) <= WEIGHT_MOST);
         assert_resumes(exchange);
-        if (i % 8 == 0) (void)give(exchange, i / 8 % PUSH_CUSTODY_MAX, (float)(push->weight / 2));
+        if (i % 8 == 0) (void)give(exchange, i / 8 % SHARES_MAX, (float)(push->weight / 2));
     }
     assert_in_range(taken, 6, SHARES - 6);
     push->weight = WEIGHT_MOST - 2; /* exactly */

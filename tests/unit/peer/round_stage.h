@@ -67,9 +67,14 @@ static inline void puppet_cancel(struct exchange *exchange, const char *reason, 
     puppet_speak(exchange, out);
 }
 
-static inline void puppet_restart(struct exchange *exchange)
+static inline enum rc puppet_begin(struct exchange *exchange, const struct round_members *members,
+                                   uint64_t samples, uint64_t now_ns, struct commands *out)
 {
-    the_puppet(exchange)->restarts++;
+    (void)samples;
+    (void)now_ns;
+    (void)out;
+    the_puppet(exchange)->restarts += members->begins_anew;
+    return RC_OK;
 }
 
 static inline void puppet_on_job_done(struct exchange *exchange, enum exchange_job job,
@@ -107,7 +112,7 @@ static const struct exchange_ops graph_ops = {.name = "graph puppet",
                                               .destroy = puppet_destroy,
                                               .tick = puppet_tick,
                                               .cancel = puppet_cancel,
-                                              .restart = puppet_restart,
+                                              .begin = puppet_begin,
                                               .on_job_done = puppet_on_job_done,
                                               .state = puppet_state};
 
@@ -219,6 +224,7 @@ static inline void stage_set_up(struct stage *stage, const struct strategy_specs
     stage->round = round_create(&options);
     assert_non_null(stage->round);
     stage->puppet = the_puppet(stage->round->exchange);
+    stage->puppet->base.ops = ops;
 }
 
 /* A round with its snapshot taken and encoded. */
