@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/dense/bf16.h"
+#include "kernels/cpu/dense/blas.h"
 #include "kernels/cpu/dense/product.h"
 #include "kernels/cpu/reference/dense.h"
 #include "kernels/cpu/reference/reference.h"
@@ -19,10 +20,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include <cblas.h>
-
-/* From libgomp; <omp.h> comes with gcc only. */
-void omp_set_num_threads(int threads);
+#include <omp.h>
 
 enum {
     NARROW = 16,
@@ -37,13 +35,10 @@ static bool is_narrow(const struct gemm *g)
     return g->rows < NARROW || g->columns < NARROW || g->inner < NARROW;
 }
 
-static void multiply(const struct cpu_backend *cpu, const struct gemm *g)
+static void multiply(const struct cpu_backend *cpu, const struct gemm *g, bool is_alone)
 {
     if (cpu->onednn != NULL && !is_narrow(g) && onednn_gemm(g) == RC_OK) return;
-    cblas_sgemm(CblasRowMajor, g->is_a_transposed ? CblasTrans : CblasNoTrans,
-                g->is_b_transposed ? CblasTrans : CblasNoTrans, (int)g->rows, (int)g->columns,
-                (int)g->inner, g->alpha, g->a, (int)g->a_stride, g->b, (int)g->b_stride, g->beta,
-                g->c, (int)g->c_stride);
+    blas_multiply(&cpu->base, g, is_alone);
 }
 
 static bool is_small(size_t rows, size_t columns, size_t inner)
@@ -62,10 +57,10 @@ enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
         reference_gemm(g);
     } else if (backend->threads > 1 && is_small(g->rows, g->columns, g->inner)) {
         omp_set_num_threads(1);
-        multiply(cpu, g);
+        multiply(cpu, g, true);
         omp_set_num_threads((int)backend->threads);
     } else {
-        multiply(cpu, g);
+        multiply(cpu, g, false);
     }
     return RC_OK;
 }
