@@ -236,6 +236,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .rate_scaling = cluster->options.rate_scaling,
                                    .report_every_ns = cluster->options.report_every_ns,
                                    .evaluate_samples = cluster->options.evaluate_cost_ns > 0,
+                                   .evaluates_sparingly = cluster->options.evaluates_sparingly,
                                    .evaluate_cost_ns = cluster->options.evaluate_cost_ns,
                                    .checkpoint_every_ns = 5 * NS_PER_S,
                                    .join_timeout_ns = 30 * NS_PER_S,

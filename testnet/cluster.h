@@ -24,6 +24,7 @@ struct cluster_options {
     uint64_t step_cost_ns;           /* 0: 10 ms */
     uint64_t report_every_ns;        /* 0: 5 s */
     uint64_t evaluate_cost_ns;       /* of each report's evaluation; 0: there is none */
+    bool evaluates_sparingly;        /* see struct node_options */
     const double *speeds;            /* [peers] that divide it; NULL: all 1 */
     uint32_t start_with;             /* peers before the first step */
     enum rate_scaling rate_scaling;

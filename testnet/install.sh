@@ -1,7 +1,9 @@
 #!/bin/bash
 # install: the Debian packages that grapevine needs, only those that are missing. Says what it is
 # about to do; asks first unless run as root or with --yes.
-#   testnet/install.sh [--yes] [--tests]      --tests: also what only tests/run.sh needs
+#   testnet/install.sh [--yes] [--tests] [--aarch64]
+#     --tests    also what only tests/run.sh needs
+#     --aarch64  also what tests/aarch64.sh needs
 set -euo pipefail
 
 packages=(
@@ -12,7 +14,7 @@ packages=(
 )
 # It exists for this kind of processor only; without it libsodium does its work, more slowly.
 [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages+=(libipsec-mb-dev)
-test_packages=(libcmocka-dev clang lld clang-format libclang-rt-14-dev shellcheck binutils python3-onnx
+test_packages=(libcmocka-dev clang libomp-dev lld clang-format libclang-rt-14-dev shellcheck binutils python3-onnx
     python3-cryptography python3-msgpack python3-numpy)
 
 agreed=$([ "$(id -u)" = 0 ] && echo yes || echo no)
@@ -20,8 +22,9 @@ for word in "$@"; do
     case $word in
     --yes) agreed=yes ;;
     --tests) packages+=("${test_packages[@]}") ;;
+    --aarch64) packages+=(gcc-aarch64-linux-gnu qemu-user) ;;
     *)
-        echo "install.sh: unknown word $word: it takes --yes and --tests" >&2
+        echo "install.sh: unknown word $word: it takes --yes, --tests and --aarch64" >&2
         exit 2
         ;;
     esac

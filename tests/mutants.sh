@@ -31,6 +31,7 @@ averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ what is decided lat
 averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/plane_factor \* robust_median\(history\) : 0;/plane_factor * robust_median(history) : 1e30f;/
 peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
 peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
+peer/node/lane/evaluate.c @ sim_node @ evaluation takes what time it likes @ s/PAUSE_LENGTHS \* took_ns/4 * took_ns/
 peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
 averaging/group/data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 peer/session/settings.c @ unit_peer_settings @ who is asked says which file is read @ s/if \(strcmp\(name, "data"\) == 0 \&\& !is_everywhere\(text\)\) continue;//

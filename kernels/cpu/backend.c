@@ -1,6 +1,6 @@
 /*
- * The CPU backend: its table, memory, and the choice of who convolves. One thread pool (libgomp)
- * serves OpenBLAS and oneDNN; its size is a property of the calling thread, so every job thread
+ * The CPU backend: its table, memory, and the choice of who convolves. One pool of threads,
+ * OpenMP's, serves us and oneDNN; its size is a property of the calling thread, so every job thread
  * binds itself on entry.
  */
 #include "kernels/cpu/internal.h"
@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/dense/activation.h"
 #include "kernels/cpu/dense/bf16.h"
+#include "kernels/cpu/dense/blas.h"
 #include "kernels/cpu/norm/internal.h"
 #include "kernels/cpu/sequence/recurrent.h"
 #include "kernels/softmax.h"
@@ -16,10 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From libgomp; <omp.h> comes with gcc only. */
-void omp_set_num_threads(int threads);
-/* From OpenBLAS. */
-char *openblas_get_config(void);
+#include <cblas.h>
+#include <omp.h>
 
 /* A slice's activations stay in the cache; smaller images come in larger slices, because large
  * filters are transformed once a call. */
@@ -202,6 +201,7 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
         mem_free(cpu);
         return NULL;
     }
+    blas_begin();
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();
     }

@@ -1,5 +1,5 @@
 /*
- * oneDNN 2.x: its engine and stream, sgemm, and the small change of calling it. Every call waits
+ * oneDNN: its engine and stream, sgemm, and the small change of calling it. Every call waits
  * for its end, so the library is as synchronous as a C function. Scratch memory comes from us: one
  * buffer of the backend, shared by all primitives.
  */
@@ -74,9 +74,6 @@ enum rc onednn_rc(dnnl_status_t status)
     case dnnl_unimplemented:
     case dnnl_invalid_arguments:
         return RC_UNSUPPORTED;
-    case dnnl_iterator_ends:
-    case dnnl_runtime_error:
-    case dnnl_not_required:
     default:
         return RC_DEVICE;
     }
@@ -84,51 +81,43 @@ enum rc onednn_rc(dnnl_status_t status)
 
 enum rc onednn_gemm(const struct gemm *g)
 {
+#if defined(__x86_64__)
     return onednn_rc(dnnl_sgemm(g->is_a_transposed ? 'T' : 'N', g->is_b_transposed ? 'T' : 'N',
                                 (dnnl_dim_t)g->rows, (dnnl_dim_t)g->columns, (dnnl_dim_t)g->inner,
                                 g->alpha, g->a, (dnnl_dim_t)g->a_stride, g->b,
                                 (dnnl_dim_t)g->b_stride, g->beta, g->c, (dnnl_dim_t)g->c_stride));
+#else
+    (void)g;
+    return RC_UNSUPPORTED; /* it is a plain loop there */
+#endif
 }
 
-enum rc onednn_attributes_create(bool with_relu, dnnl_primitive_attr_t *attributes)
+enum rc onednn_attributes_create(enum onednn_after after, dnnl_primitive_attr_t *attributes)
 {
-    dnnl_post_ops_t after = NULL;
-    dnnl_status_t status = dnnl_primitive_attr_create(attributes);
+    dnnl_post_ops_t list = NULL;
+    enum rc rc = onednn_rc(dnnl_primitive_attr_create(attributes));
 
-    if (status != dnnl_success) return onednn_rc(status);
-    status = dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success && with_relu) {
-        status = dnnl_post_ops_create(&after);
-        if (status == dnnl_success) {
-            status = dnnl_post_ops_append_eltwise(after, 1.0F, dnnl_eltwise_relu, 0.0F, 0.0F);
-        }
-        if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(*attributes, after);
-        if (after != NULL) dnnl_post_ops_destroy(after);
-    }
-    return onednn_rc(status);
+    if (rc != RC_OK) return rc;
+    rc = onednn_rc(dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user));
+    if (rc != RC_OK || after == ONEDNN_NOTHING) return rc;
+    rc = onednn_rc(dnnl_post_ops_create(&list));
+    if (rc == RC_OK) rc = onednn_after_append(after, list);
+    if (rc == RC_OK) rc = onednn_rc(dnnl_primitive_attr_set_post_ops(*attributes, list));
+    if (list != NULL) dnnl_post_ops_destroy(list);
+    return rc;
 }
 
-/* Attributes of a reorder that adds to what is there. */
-static enum rc adding_create(dnnl_primitive_attr_t *attributes)
-{
-    dnnl_post_ops_t after = NULL;
-    dnnl_status_t status = dnnl_primitive_attr_create(attributes);
-
-    if (status != dnnl_success) return onednn_rc(status);
-    status = dnnl_post_ops_create(&after);
-    if (status == dnnl_success) status = dnnl_post_ops_append_sum(after, 1.0F);
-    if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(*attributes, after);
-    if (after != NULL) dnnl_post_ops_destroy(after);
-    return onednn_rc(status);
-}
-
-enum rc onednn_reorder_create(struct onednn *onednn, const dnnl_memory_desc_t *from,
-                              const dnnl_memory_desc_t *to, bool adds, dnnl_primitive_t *reorder)
+enum rc onednn_reorder_create(struct onednn *onednn, const_dnnl_memory_desc_t from,
+                              const_dnnl_memory_desc_t to, bool adds, dnnl_primitive_t *reorder)
 {
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t description = NULL;
-    enum rc rc = adds ? adding_create(&attributes) : RC_OK;
+    enum rc rc = onednn_attributes_create(adds ? ONEDNN_ADD : ONEDNN_NOTHING, &attributes);
 
+    if (rc == RC_OK) { /* it needs little, and nobody here counts it */
+        rc = onednn_rc(
+            dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_library));
+    }
     if (rc == RC_OK) {
         rc = onednn_rc(dnnl_reorder_primitive_desc_create(&description, from, onednn->engine, to,
                                                           onednn->engine, attributes));

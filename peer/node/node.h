@@ -66,6 +66,7 @@ struct node_options {
     uint32_t start_with; /* no step before so many have one model, this one included; 0: none */
     uint64_t report_every_ns, checkpoint_every_ns, join_timeout_ns;
     uint64_t evaluate_samples; /* of a report; 0: none */
+    bool evaluates_sparingly;  /* with so few reports that it takes 2 % of the time */
     bool evaluates_at_end;     /* on the full test set */
     bool keeps_files;
     struct audit *audit;        /* see peer/round/audit.h; NULL: nobody watches */

@@ -20,6 +20,7 @@ struct watch {
     uint64_t evaluation_ns;               /* spent on evaluation so far */
     bool is_loss_bad;                     /* of the last one: not finite */
     uint64_t alone_ns;                    /* when it was last seen with a neighbour, or began */
+    uint64_t evaluate_ns, pause_ns;       /* none before; so long after the last one */
 };
 
 void watch_begin(struct node *node); /* where its samples stand, and now */

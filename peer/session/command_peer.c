@@ -94,6 +94,11 @@ static void on_reload(void *context)
     credentials_reload(&((struct session *)context)->credentials);
 }
 
+static bool has_target(const struct options *options)
+{
+    return options_real(options, "target-accuracy") > 0 || options_real(options, "target-loss") > 0;
+}
+
 static uint32_t batch_of(const struct options *options)
 {
     return options_is_set(options, "batch") ? (uint32_t)options_count(options, "batch")
@@ -269,6 +274,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .step_ns = options_ns(options, "step-time"),
         .start_with = (uint32_t)options_count(options, "start-with"),
         .evaluate_samples = options_count(options, "evaluate-samples"),
+        .evaluates_sparingly = !has_target(options),
         .evaluates_at_end = options_count(options, "evaluate-samples") > 0,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .quick_bytes = links_quick_bytes(),
@@ -369,7 +375,7 @@ static enum rc check_targets(const struct options *options, struct fault *why)
 {
     const bool has_loss = options_real(options, "target-loss") > 0;
 
-    if (!has_loss && options_real(options, "target-accuracy") <= 0) return RC_OK;
+    if (!has_target(options)) return RC_OK;
     if (options_count(options, "evaluate-samples") > 0) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--target-%s: with --evaluate-samples 0 it is never measured; give it samples",

@@ -357,6 +357,33 @@ static void equal_seeds_give_equal_runs(void **state)
     assert_true(traces[0] == traces[1]);
 }
 
+/* Where no goal hangs on it, evaluation takes about a fiftieth of the time, however long one is, in
+ * a group, too, where one peer's moves another's; otherwise there is one with each report. */
+static void evaluation_leaves_the_time_to_training(void **state)
+{
+    (void)state;
+    for (uint32_t peers = 1; peers <= 3; peers += 2) {
+        for (int is_sparing = 0; is_sparing <= 1; is_sparing++) {
+            struct cluster_options options = {.peers = peers,
+                                              .seed = 1,
+                                              .latency_ns = NS_PER_MS,
+                                              .step_cost_ns = NS_PER_S / 10,
+                                              .report_every_ns = 5 * NS_PER_S,
+                                              .evaluate_cost_ns = NS_PER_S,
+                                              .evaluates_sparingly = is_sparing == 1};
+            struct cluster *cluster = started(&options);
+
+            cluster_run(cluster, 500 * NS_PER_S);
+            for (uint32_t i = 0; i < peers; i++) {
+                double share = swarm_report(cluster, i).evaluation_s / 500;
+
+                assert_true(is_sparing ? share >= 0.015 && share <= 0.026 : share >= 0.15);
+            }
+            cluster_destroy(cluster);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_local_nan_is_rolled_back_and_never_sent),
         cmocka_unit_test(a_stopped_peer_ends_within_a_second),
         cmocka_unit_test(equal_seeds_give_equal_runs),
+        cmocka_unit_test(evaluation_leaves_the_time_to_training),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

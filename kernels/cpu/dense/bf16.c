@@ -189,7 +189,7 @@ void bf16_decide(struct cpu_backend *backend)
 
 #else
 
-#include <oneapi/dnnl/dnnl.h>
+#include "kernels/cpu/onednn.h"
 
 enum { TRIAL_ROWS = 256, TRIAL_WIDTH = 256, TRIAL_RUNS = 5 };
 

@@ -6,16 +6,14 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/dense/blas.h"
 #include "kernels/cpu/dense/panels.h"
 #include "kernels/cpu/reference/reference.h"
 #include "kernels/cpu/split.h"
 
 #include <limits.h>
 
-#include <cblas.h>
-
-/* From libgomp; <omp.h> comes with gcc only. */
-void omp_set_num_threads(int threads);
+#include <omp.h>
 
 enum {
     NARROW = 16,
@@ -41,13 +39,10 @@ static bool is_narrow(const struct gemm *g)
     return g->rows < NARROW || g->columns < NARROW || g->inner < NARROW;
 }
 
-static void multiply(const struct cpu_backend *cpu, const struct gemm *g)
+static void multiply(const struct cpu_backend *cpu, const struct gemm *g, bool is_alone)
 {
     if (cpu->onednn != NULL && !is_narrow(g) && onednn_gemm(g) == RC_OK) return;
-    cblas_sgemm(CblasRowMajor, g->is_a_transposed ? CblasTrans : CblasNoTrans,
-                g->is_b_transposed ? CblasTrans : CblasNoTrans, (int)g->rows, (int)g->columns,
-                (int)g->inner, g->alpha, g->a, (int)g->a_stride, g->b, (int)g->b_stride, g->beta,
-                g->c, (int)g->c_stride);
+    blas_multiply(&cpu->base, g, is_alone);
 }
 
 bool gemm_is_small(size_t rows, size_t columns, size_t inner)
@@ -139,10 +134,10 @@ enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
         multiply_own(cpu, g);
     } else if (backend->threads > 1 && gemm_is_small(g->rows, g->columns, g->inner)) {
         omp_set_num_threads(1);
-        multiply(cpu, g);
+        multiply(cpu, g, true);
         omp_set_num_threads((int)backend->threads);
     } else {
-        multiply(cpu, g);
+        multiply(cpu, g, false);
     }
     return RC_OK;
 }

@@ -46,9 +46,7 @@ enum rc product_run(const struct product *product, const struct cpu_backend *bac
 
 #include <string.h>
 
-/* From libgomp; <omp.h> comes with gcc only. */
-void omp_set_num_threads(int threads);
-int omp_get_max_threads(void);
+#include <omp.h>
 
 enum {
     BLOCK_ROWS = 16,
@@ -67,73 +65,51 @@ void product_deinit(struct product *p)
 
 /* The library's form of B as ours; RC_UNSUPPORTED if it is another one. Of float32: blocks of
  * rows x columns; of bfloat16: pairs of rows inside. */
-static enum rc form_read(const dnnl_memory_desc_t *b, bool is_bf16, struct product_form *form)
+static enum rc form_read(const_dnnl_memory_desc_t b, bool is_bf16, struct product_form *form)
 {
-    const dnnl_blocking_desc_t *blocks = &b->format_desc.blocking;
+    struct onednn_blocks blocks;
     size_t height = is_bf16 ? 2 * BLOCK_ROWS : BLOCK_ROWS; /* rows come in multiples of it */
-    size_t rows = (size_t)b->padded_dims[0], block;
+    size_t rows, block;
 
-    if (b->format_kind != dnnl_blocked || blocks->inner_nblks != (is_bf16 ? 3 : 2) ||
-        blocks->inner_idxs[0] != 0 || blocks->inner_idxs[1] != 1 ||
-        blocks->inner_blks[0] != BLOCK_ROWS) {
+    if (!onednn_form_blocks(b, &blocks) || blocks.count != (is_bf16 ? 3 : 2) ||
+        blocks.axes[0] != 0 || blocks.axes[1] != 1 || blocks.sizes[0] != BLOCK_ROWS) {
         return RC_UNSUPPORTED;
     }
-    if (is_bf16 && (blocks->inner_idxs[2] != 0 || blocks->inner_blks[2] != 2)) {
-        return RC_UNSUPPORTED;
-    }
-    block = (size_t)blocks->inner_blks[1];
+    if (is_bf16 && (blocks.axes[2] != 0 || blocks.sizes[2] != 2)) return RC_UNSUPPORTED;
+    rows = (size_t)blocks.padded[0];
+    block = (size_t)blocks.sizes[1];
     if (block % BLOCK_ROWS != 0 || rows % height != 0 ||
-        (size_t)blocks->strides[0] != block * height ||
-        (size_t)blocks->strides[1] != block * rows) {
+        (size_t)blocks.strides[0] != block * height || (size_t)blocks.strides[1] != block * rows) {
         return RC_UNSUPPORTED;
     }
-    form->inner = (size_t)b->dims[0];
-    form->columns = (size_t)b->dims[1];
+    form->inner = (size_t)blocks.dims[0];
+    form->columns = (size_t)blocks.dims[1];
     form->block = block;
     form->words = is_bf16 ? rows / 2 : rows;
     return RC_OK;
 }
 
-static enum rc attributes_create(bool adds, dnnl_primitive_attr_t *attributes)
-{
-    dnnl_post_ops_t after = NULL;
-    enum rc rc = onednn_attributes_create(false, attributes);
-
-    if (rc != RC_OK || !adds) return rc;
-    rc = onednn_rc(dnnl_post_ops_create(&after));
-    if (rc == RC_OK) rc = onednn_rc(dnnl_post_ops_append_sum(after, 1.0F));
-    if (rc == RC_OK) rc = onednn_rc(dnnl_primitive_attr_set_post_ops(*attributes, after));
-    if (after != NULL) dnnl_post_ops_destroy(after);
-    return rc;
-}
-
 /* The library's choice for a shape; B in any form. */
-static enum rc describe(dnnl_engine_t engine, const struct product_shape *s,
+static enum rc describe(struct onednn *onednn, const struct product_shape *s,
                         dnnl_primitive_desc_t *out)
 {
-    dnnl_dims_t a_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->inner};
-    dnnl_dims_t b_dims = {(dnnl_dim_t)s->inner, (dnnl_dim_t)s->columns};
-    dnnl_dims_t c_dims = {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->columns};
+    dnnl_dims_t dims[] = {{(dnnl_dim_t)s->rows, (dnnl_dim_t)s->inner},
+                          {(dnnl_dim_t)s->inner, (dnnl_dim_t)s->columns},
+                          {(dnnl_dim_t)s->rows, (dnnl_dim_t)s->columns}};
+    dnnl_format_tag_t tags[] = {s->is_a_transposed ? dnnl_ba : dnnl_ab, dnnl_format_tag_any,
+                                dnnl_ab};
     dnnl_data_type_t type = s->is_bf16 ? dnnl_bf16 : dnnl_f32;
-    dnnl_memory_desc_t a, b, c;
-    dnnl_matmul_desc_t matmul;
+    const_dnnl_memory_desc_t forms[] = {NULL, NULL, NULL};
     dnnl_primitive_attr_t attributes = NULL;
     const char *name = NULL;
-    enum rc rc = attributes_create(s->adds, &attributes);
+    enum rc rc = onednn_attributes_create(s->adds ? ONEDNN_ADD : ONEDNN_NOTHING, &attributes);
 
-    if (rc == RC_OK) {
-        rc = onednn_rc(dnnl_memory_desc_init_by_tag(&a, 2, a_dims, type,
-                                                    s->is_a_transposed ? dnnl_ba : dnnl_ab));
+    for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(forms); i++) {
+        rc = onednn_form_create(2, dims[i], i == 2 ? dnnl_f32 : type, tags[i], &forms[i]);
     }
-    if (rc == RC_OK) {
-        rc = onednn_rc(dnnl_memory_desc_init_by_tag(&b, 2, b_dims, type, dnnl_format_tag_any));
-    }
-    if (rc == RC_OK) {
-        rc = onednn_rc(dnnl_memory_desc_init_by_tag(&c, 2, c_dims, dnnl_f32, dnnl_ab));
-    }
-    if (rc == RC_OK) rc = onednn_rc(dnnl_matmul_desc_init(&matmul, &a, &b, NULL, &c));
-    if (rc == RC_OK) {
-        rc = onednn_rc(dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL));
+    if (rc == RC_OK) rc = onednn_matmul_describe(onednn, forms, attributes, out);
+    for (size_t i = 0; i < ARRAY_COUNT(forms); i++) {
+        onednn_form_destroy(forms[i]);
     }
     if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
     if (rc != RC_OK) return rc;
@@ -154,7 +130,7 @@ static enum rc memories_create(struct product *p, dnnl_primitive_desc_t descript
     enum rc rc = RC_OK;
 
     for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(all); i++) {
-        const dnnl_memory_desc_t *form = dnnl_primitive_desc_query_md(description, all[i].query, 0);
+        const_dnnl_memory_desc_t form = dnnl_primitive_desc_query_md(description, all[i].query, 0);
         dnnl_memory_t memory = NULL;
 
         rc = onednn_rc(dnnl_memory_create(&memory, form, engine, DNNL_MEMORY_NONE));
@@ -176,9 +152,9 @@ enum rc product_init(struct product *p, const struct cpu_backend *cpu,
     enum rc rc;
 
     *p = (struct product){0};
-    if (cpu->onednn == NULL) return RC_UNSUPPORTED;
+    if (cpu->onednn == NULL || !cpu_has(CPU_AVX512)) return RC_UNSUPPORTED; /* packing needs it */
     omp_set_num_threads(operations < least ? 1 : (int)cpu->base.threads);
-    rc = describe(cpu->onednn->engine, s, &description);
+    rc = describe(cpu->onednn, s, &description);
     if (rc == RC_OK) {
         rc = form_read(dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0),
                        s->is_bf16, &p->form);

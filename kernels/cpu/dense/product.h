@@ -1,7 +1,7 @@
 /*
  * product: oneDNN's matmul bound to a shape, with a factor B that we pack ourselves: into the form
  * the library's kernels read it in, several times as fast as the library does. Only on processors
- * with AVX-512, and where the library has such kernels.
+ * with AVX-512, which packing needs, and where the library has such kernels.
  */
 #ifndef GRAPEVINE_KERNELS_CPU_DENSE_PRODUCT_H
 #define GRAPEVINE_KERNELS_CPU_DENSE_PRODUCT_H

@@ -1,5 +1,5 @@
 /*
- * Convolutions by oneDNN 2.x. Activations flow in the library's blocked layouts; weights live plain
+ * Convolutions by oneDNN. Activations flow in the library's blocked layouts; weights live plain
  * in the plane, are rewritten into the library's form once a step, and their gradients are
  * rewritten back. Each pass tries forms in a fixed order and takes the first that the library is
  * fast at, so the choice depends on shape and processor only:
@@ -67,7 +67,7 @@ struct conv_onednn {
     struct conv base;
     struct cpu_backend *backend;
     struct conv_options options;
-    dnnl_memory_desc_t x, y, plain, bias; /* the caller's forms */
+    const_dnnl_memory_desc_t x, y, plain, bias; /* the caller's forms */
     struct pass forward, data, weights;
     dnnl_memory_t plain_memory, bias_memory;
     const float *bias_values; /* borrowed from prepare() */
@@ -99,35 +99,40 @@ static dnnl_format_tag_t tag_of(struct image_shape shape)
     return shape.block == shape.channels ? dnnl_nhwc : dnnl_format_tag_undef;
 }
 
-static enum rc images_describe(dnnl_memory_desc_t *out, struct image_shape shape, uint32_t images,
-                               dnnl_data_type_t type, dnnl_format_tag_t tag)
+static enum rc images_describe(struct image_shape shape, uint32_t images, dnnl_data_type_t type,
+                               dnnl_format_tag_t tag, const_dnnl_memory_desc_t *out)
 {
     dnnl_dims_t dims = {images, shape.channels, shape.height, shape.width};
 
     if (tag == dnnl_format_tag_undef) return RC_UNSUPPORTED;
-    return onednn_rc(dnnl_memory_desc_init_by_tag(out, 4, dims, type, tag));
+    return onednn_form_create(4, dims, type, tag, out);
 }
 
-/* Which of our block sizes the library chose for its output. */
-static bool block_of(const dnnl_memory_desc_t *chosen, uint32_t images, struct image_shape *shape)
+/* Which of our block sizes the library chose for its output, and that form. */
+static bool block_of(const_dnnl_memory_desc_t chosen, uint32_t images, struct image_shape *shape,
+                     const_dnnl_memory_desc_t *form)
 {
     const uint32_t blocks[] = {16, 8, 1, shape->channels};
 
     for (size_t i = 0; i < ARRAY_COUNT(blocks); i++) {
-        dnnl_memory_desc_t candidate;
+        const_dnnl_memory_desc_t candidate;
         shape->block = blocks[i];
         if (shape->channels % blocks[i] != 0) continue;
-        if (images_describe(&candidate, *shape, images, dnnl_f32, tag_of(*shape)) != RC_OK) {
+        if (images_describe(*shape, images, dnnl_f32, tag_of(*shape), &candidate) != RC_OK) {
             continue;
         }
-        if (dnnl_memory_desc_equal(&candidate, chosen)) return true;
+        if (dnnl_memory_desc_equal(candidate, chosen)) {
+            *form = candidate;
+            return true;
+        }
+        onednn_form_destroy(candidate);
     }
     return false;
 }
 
 /* Weights, in groups where there are any. */
 static enum rc weights_describe(const struct conv_options *o, dnnl_data_type_t type, bool is_plain,
-                                dnnl_memory_desc_t *out)
+                                const_dnnl_memory_desc_t *out)
 {
     dnnl_dim_t outs = o->out_channels, ins = o->in.channels / o->groups;
     dnnl_dims_t whole = {outs, ins, o->kernel_height, o->kernel_width};
@@ -135,20 +140,25 @@ static enum rc weights_describe(const struct conv_options *o, dnnl_data_type_t t
     bool is_whole = o->groups == 1;
     dnnl_format_tag_t tag = is_whole ? dnnl_oihw : dnnl_goihw;
 
-    return onednn_rc(dnnl_memory_desc_init_by_tag(out, is_whole ? 4 : 5, is_whole ? whole : parts,
-                                                  type, is_plain ? tag : dnnl_format_tag_any));
+    return onednn_form_create(is_whole ? 4 : 5, is_whole ? whole : parts, type,
+                              is_plain ? tag : dnnl_format_tag_any, out);
 }
 
-/* Descriptor of one attempt at one direction. */
-static enum rc convolution_describe(const struct conv_onednn *c, dnnl_prop_kind_t direction,
-                                    const struct attempt *attempt, dnnl_convolution_desc_t *out)
+/* What the library makes of one attempt at one direction. */
+static enum rc attempt_describe(const struct conv_onednn *c, dnnl_prop_kind_t direction,
+                                const struct attempt *attempt, dnnl_primitive_desc_t *out)
 {
     const struct conv_options *o = &c->options;
-    dnnl_dims_t strides = {o->stride, o->stride};
-    dnnl_dims_t gaps = {o->dilation - 1, o->dilation - 1}; /* counted from 0 there */
-    dnnl_dims_t padding = {o->padding_height, o->padding_width};
-    const dnnl_memory_desc_t *bias = o->with_bias ? &c->bias : NULL;
     bool is_forward = direction == dnnl_forward_training;
+    struct onednn_convolution convolution = {
+        .direction = direction,
+        .algorithm = attempt->algorithm,
+        .bias = o->with_bias && direction != dnnl_backward_data ? c->bias : NULL,
+        .strides = {o->stride, o->stride},
+        .padding = {o->padding_height, o->padding_width},
+        .gaps = {o->dilation - 1, o->dilation - 1},
+        .forward = c->forward.description,
+    };
     dnnl_format_tag_t x_tag = attempt->chooses_x ? dnnl_format_tag_any : tag_of(o->in);
     dnnl_format_tag_t y_tag = attempt->is_last     ? dnnl_nhwc
                               : attempt->chooses_y ? dnnl_format_tag_any
@@ -156,23 +166,23 @@ static enum rc convolution_describe(const struct conv_onednn *c, dnnl_prop_kind_
     dnnl_data_type_t x_type = direction == dnnl_backward_data ? dnnl_f32 : attempt->type;
     dnnl_data_type_t y_type = is_forward ? dnnl_f32 : attempt->type;
     dnnl_data_type_t type = direction == dnnl_backward_weights ? dnnl_f32 : attempt->type;
-    dnnl_memory_desc_t x, y, weights;
-    enum rc rc = images_describe(&x, o->in, o->images, x_type, x_tag);
+    dnnl_primitive_attr_t attributes = NULL;
+    enum rc rc = images_describe(o->in, o->images, x_type, x_tag, &convolution.x);
 
-    if (rc == RC_OK) rc = images_describe(&y, c->base.out, o->images, y_type, y_tag);
-    if (rc == RC_OK) rc = weights_describe(o, type, false, &weights);
-    if (rc != RC_OK) return rc;
-    if (direction == dnnl_backward_data) {
-        return onednn_rc(dnnl_dilated_convolution_backward_data_desc_init(
-            out, attempt->algorithm, &x, &weights, &y, strides, gaps, padding, padding));
+    if (rc == RC_OK) rc = images_describe(c->base.out, o->images, y_type, y_tag, &convolution.y);
+    if (rc == RC_OK) rc = weights_describe(o, type, false, &convolution.weights);
+    if (rc == RC_OK) {
+        rc = onednn_attributes_create(is_forward && o->with_relu ? ONEDNN_RELU : ONEDNN_NOTHING,
+                                      &attributes);
     }
-    if (direction == dnnl_backward_weights) {
-        return onednn_rc(dnnl_dilated_convolution_backward_weights_desc_init(
-            out, attempt->algorithm, &x, &weights, bias, &y, strides, gaps, padding, padding));
+    if (rc == RC_OK) {
+        rc = onednn_convolution_describe(c->backend->onednn, &convolution, attributes, out);
     }
-    return onednn_rc(dnnl_dilated_convolution_forward_desc_init(out, direction, attempt->algorithm,
-                                                                &x, &weights, bias, &y, strides,
-                                                                gaps, padding, padding));
+    if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
+    onednn_form_destroy(convolution.x);
+    onednn_form_destroy(convolution.y);
+    onednn_form_destroy(convolution.weights);
+    return rc;
 }
 
 /* False for the library's portable loops, which lose to im2col by far, and, unless nothing else is
@@ -223,27 +233,16 @@ static bool bf16_pays(const struct conv_onednn *c, dnnl_prop_kind_t direction,
 static enum rc pass_try(struct conv_onednn *c, dnnl_prop_kind_t direction,
                         const struct attempt *attempt, struct pass *pass)
 {
-    bool is_forward = direction == dnnl_forward_training;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_convolution_desc_t convolution;
-    enum rc rc = convolution_describe(c, direction, attempt, &convolution);
+    enum rc rc = attempt_describe(c, direction, attempt, &pass->description);
 
-    if (rc == RC_OK) {
-        rc = onednn_attributes_create(is_forward && c->options.with_relu, &attributes);
-    }
-    if (rc == RC_OK) {
-        rc = onednn_rc(dnnl_primitive_desc_create(&pass->description, &convolution, attributes,
-                                                  c->backend->onednn->engine,
-                                                  c->forward.description));
-    }
-    if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
     if (rc == RC_OK && !is_fast(pass->description, attempt)) rc = RC_UNSUPPORTED;
     if (rc == RC_OK && attempt->type == dnnl_bf16 && !bf16_pays(c, direction, pass->description)) {
         rc = RC_UNSUPPORTED;
     }
-    if (rc == RC_OK && is_forward) {
-        c->y = *dnnl_primitive_desc_query_md(pass->description, dnnl_query_dst_md, 0);
-        if (!block_of(&c->y, c->options.images, &c->base.out)) rc = RC_UNSUPPORTED;
+    if (rc == RC_OK && direction == dnnl_forward_training &&
+        !block_of(dnnl_primitive_desc_query_md(pass->description, dnnl_query_dst_md, 0),
+                  c->options.images, &c->base.out, &c->y)) {
+        rc = RC_UNSUPPORTED;
     }
     if (rc != RC_OK && pass->description != NULL) {
         dnnl_primitive_desc_destroy(pass->description);
@@ -288,8 +287,8 @@ static enum rc pass_choose(struct conv_onednn *c, dnnl_prop_kind_t direction, st
 
 /* Memory in the form of the pass, and the rewriting where the caller's is another. `bytes`: scratch
  * memory so far. */
-static enum rc operand_create(struct conv_onednn *c, const dnnl_memory_desc_t *form,
-                              const dnnl_memory_desc_t *given, struct operand *operand,
+static enum rc operand_create(struct conv_onednn *c, const_dnnl_memory_desc_t form,
+                              const_dnnl_memory_desc_t given, struct operand *operand,
                               size_t *bytes)
 {
     struct onednn *onednn = c->backend->onednn;
@@ -308,7 +307,7 @@ static enum rc operand_create(struct conv_onednn *c, const dnnl_memory_desc_t *f
 static enum rc pass_weights_create(struct conv_onednn *c, struct pass *pass, bool is_gradient)
 {
     struct onednn *onednn = c->backend->onednn;
-    const dnnl_memory_desc_t *form = dnnl_primitive_desc_query_md(
+    const_dnnl_memory_desc_t form = dnnl_primitive_desc_query_md(
         pass->description, is_gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     enum rc rc;
 
@@ -316,17 +315,17 @@ static enum rc pass_weights_create(struct conv_onednn *c, struct pass *pass, boo
     if (pass->values == NULL) return RC_NOMEM;
     rc = onednn_rc(dnnl_memory_create(&pass->weights, form, onednn->engine, pass->values));
     if (rc != RC_OK) return rc;
-    if (!is_gradient) return onednn_reorder_create(onednn, &c->plain, form, false, &pass->rewrite);
-    rc = onednn_reorder_create(onednn, form, &c->plain, false, &pass->rewrite);
+    if (!is_gradient) return onednn_reorder_create(onednn, c->plain, form, false, &pass->rewrite);
+    rc = onednn_reorder_create(onednn, form, c->plain, false, &pass->rewrite);
     if (rc != RC_OK) return rc;
-    return onednn_reorder_create(onednn, form, &c->plain, true, &pass->add);
+    return onednn_reorder_create(onednn, form, c->plain, true, &pass->add);
 }
 
 /* Choose a form for one direction and make all that it needs. */
 static enum rc pass_create(struct conv_onednn *c, dnnl_prop_kind_t direction, struct pass *pass)
 {
     bool is_data = direction == dnnl_backward_data, is_forward = direction == dnnl_forward_training;
-    const dnnl_memory_desc_t *scratch, *x, *y;
+    const_dnnl_memory_desc_t scratch, x, y;
     size_t bytes;
     enum rc rc = pass_choose(c, direction, pass);
 
@@ -341,8 +340,8 @@ static enum rc pass_create(struct conv_onednn *c, dnnl_prop_kind_t direction, st
     pass->x.is_output = is_data;
     pass->y.is_output = is_forward;
     rc = onednn_rc(dnnl_primitive_create(&pass->primitive, pass->description));
-    if (rc == RC_OK) rc = operand_create(c, x, &c->x, &pass->x, &bytes);
-    if (rc == RC_OK) rc = operand_create(c, y, &c->y, &pass->y, &bytes);
+    if (rc == RC_OK) rc = operand_create(c, x, c->x, &pass->x, &bytes);
+    if (rc == RC_OK) rc = operand_create(c, y, c->y, &pass->y, &bytes);
     if (rc == RC_OK) {
         rc = onednn_rc(
             dnnl_memory_create(&pass->scratch, scratch, c->backend->onednn->engine, NULL));
@@ -380,6 +379,10 @@ static void conv_destroy(struct conv *conv)
     pass_deinit(&c->forward); /* last: the others were described with its help */
     if (c->plain_memory != NULL) dnnl_memory_destroy(c->plain_memory);
     if (c->bias_memory != NULL) dnnl_memory_destroy(c->bias_memory);
+    onednn_form_destroy(c->x);
+    onednn_form_destroy(c->y);
+    onednn_form_destroy(c->plain);
+    onednn_form_destroy(c->bias);
     mem_free(c->bias_gradient);
     mem_free(c);
 }
@@ -513,15 +516,15 @@ static enum rc plain_forms_create(struct conv_onednn *c)
     const struct conv_options *o = &c->options;
     dnnl_engine_t engine = c->backend->onednn->engine;
     dnnl_dims_t bias = {o->out_channels};
-    enum rc rc = images_describe(&c->x, o->in, o->images, dnnl_f32, tag_of(o->in));
+    enum rc rc = images_describe(o->in, o->images, dnnl_f32, tag_of(o->in), &c->x);
 
     if (rc == RC_OK) rc = weights_describe(o, dnnl_f32, true, &c->plain);
     if (rc != RC_OK) return rc;
-    rc = onednn_rc(dnnl_memory_desc_init_by_tag(&c->bias, 1, bias, dnnl_f32, dnnl_a));
+    rc = onednn_form_create(1, bias, dnnl_f32, dnnl_a, &c->bias);
     if (rc != RC_OK) return rc;
-    rc = onednn_rc(dnnl_memory_create(&c->plain_memory, &c->plain, engine, NULL));
+    rc = onednn_rc(dnnl_memory_create(&c->plain_memory, c->plain, engine, NULL));
     if (rc != RC_OK) return rc;
-    rc = onednn_rc(dnnl_memory_create(&c->bias_memory, &c->bias, engine, NULL));
+    rc = onednn_rc(dnnl_memory_create(&c->bias_memory, c->bias, engine, NULL));
     if (rc != RC_OK || !o->with_gradients) return rc;
     c->bias_gradient = mem_aligned(o->out_channels * sizeof(float));
     return c->bias_gradient == NULL ? RC_NOMEM : RC_OK;

@@ -1,13 +1,16 @@
 /*
- * How good the model is on data that it is not trained on: with each report on some, and at the end
- * on all. Loop thread, but for the run functions.
+ * How good the model is on data that it is not trained on: with reports on some, and at the end on
+ * all. Training stands still for as long, so where no goal hangs on it, reports between are made
+ * without. Loop thread, but for the run functions.
  */
 #include "peer/node/lane/internal.h"
+
+enum { PAUSE_LENGTHS = 49 /* from one evaluation to the next: it takes 2 % of the time */ };
 
 static bool evaluates(const struct node *node)
 {
     return node->options.evaluate_samples > 0 && node->state == NODE_TRAINING &&
-           !node->goal.is_reached;
+           !node->goal.is_reached && node_now(node) >= node->watch.evaluate_ns;
 }
 
 static uint64_t due_ns(const struct node *node)
@@ -41,8 +44,11 @@ static void run(struct border_job *job)
 static void evaluated(struct node *node, struct border_job *job)
 {
     const struct node_goal *goal = &node->options.goal;
+    uint64_t took_ns = node_now(node) - job->begun_ns;
 
-    node->watch.evaluation_ns += node_now(node) - job->begun_ns;
+    node->watch.evaluation_ns += took_ns;
+    node->watch.pause_ns = node->options.evaluates_sparingly ? PAUSE_LENGTHS * took_ns : 0;
+    node->watch.evaluate_ns = node_now(node) + node->watch.pause_ns;
     if (job->rc != RC_OK) {
         log_warn(node->options.log, "cannot evaluate: %s", rc_text(job->rc));
     } else {

@@ -68,13 +68,16 @@ void rounds_busy_hear(struct node *node, const struct neighbour *from,
 {
     bool begins = is_evaluating(progress) && !is_evaluating(&from->progress);
     struct rounds_busy *busy = &node->rounds->busy;
+    struct watch *watch = &node->watch;
     uint64_t now_ns = node_now(node), every_ns = node->options.report_every_ns;
+    uint64_t due_ns = watch->due_ns > watch->evaluate_ns ? watch->due_ns : watch->evaluate_ns;
 
+    if (watch->pause_ns > every_ns) every_ns = watch->pause_ns;
     if (!begins || busy->told != BUSY_NOT || !meets_groups(node)) return;
     if (!digest_is_equal(progress->lineage, node->lineage) || node->own_steps == 0) return;
-    if (node->watch.due_ns <= now_ns || node->watch.due_ns > now_ns + every_ns / 2) return;
+    if (due_ns <= now_ns || due_ns > now_ns + every_ns / 2) return;
     if (busy->moved_ns != 0 && now_ns < busy->moved_ns + MOVE_PERIODS * every_ns) return;
-    node->watch.due_ns = busy->moved_ns = now_ns;
+    watch->due_ns = watch->evaluate_ns = busy->moved_ns = now_ns;
 }
 
 /* A group forms in a round trip once its members' answers are known, but at first, or beside who is
