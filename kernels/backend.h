@@ -86,10 +86,11 @@ struct backend_ops {
 
     /** What the last RC_DEVICE or RC_NOMEM was, for people; "" if there was none. */
     const char *(*why)(struct backend *backend);
-    /** y (activation) = x (float32), and the other way round. */
+    /** The i-th choice among several ways of computing that was made for layers, for people, and
+     *  for how many; NULL: no more. */
+    const char *(*choice)(struct backend *backend, uint32_t i, uint32_t *times);
+    /** y (activation) = x (float32). */
     MUST_USE enum rc (*to_activations)(struct backend *backend, const float *x, void *y, size_t n);
-    MUST_USE enum rc (*from_activations)(struct backend *backend, const void *x, float *y,
-                                         size_t n);
     /** *counter = value, in the order of calls. */
     MUST_USE enum rc (*store)(struct backend *backend, uint64_t *counter, uint64_t value);
     /** x *= limit / |x| if its norm is above `limit`. */

@@ -13,6 +13,9 @@
 struct linear_options {
     size_t in, out;
     size_t rows_max; /* of a call */
+    size_t y_stride; /* values from one row of y and dy to the next; 0: out. More only where the
+                        backend keeps a copy of the weights (bfloat16), and without activation;
+                        what is between rows are zeros: y gets them, dy has them */
     bool with_bias;
     struct activation activation;
     bool with_gradients;      /* backward will be used */

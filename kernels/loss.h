@@ -15,6 +15,8 @@ struct loss_sums {
 /* All pointers are to memory of the backend. */
 struct device_loss {
     uint32_t rows, outputs;  /* here: heads count as rows of their own */
+    uint32_t stride;         /* values from one row of logits and gradient to the next; 0: outputs.
+                                What is between is not read, and gets a gradient of 0 */
     const void *logits;      /* [rows][outputs] */
     const uint32_t *labels;  /* [rows], below `outputs` or LABEL_IGNORE; NULL: squared error */
     const float *targets;    /* [rows][outputs]; squared error only */

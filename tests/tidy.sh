@@ -90,7 +90,7 @@ BEGIN {
     home["cblas.h"] = "^kernels/cpu/"
     home["openblas_config.h"] = "^kernels/cpu/"
     home["omp.h"] = "^kernels/cpu/"
-    home["dlfcn.h"] = "^(kernels/device/device[.]c|peer/watch/http[.]c|tests/)"
+    home["dlfcn.h"] = "^(kernels/device/device[.]c|kernels/cuda/all_reduce[.]c|peer/watch/http[.]c|tests/)"
     count = split("cuda_runtime.h cuda_runtime_api.h cuda_bf16.h cuda_fp16.h cublas_v2.h cublasLt.h cudnn.h nccl.h", cuda, " ")
     for (i = 1; i <= count; i++) home[cuda[i]] = "^kernels/cuda/"
     home["cmocka.h"] = "^tests/check[.]h$"

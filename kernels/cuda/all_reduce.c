@@ -4,6 +4,9 @@
  * graph of its own; ranks meet when their streams come to the call, so that all must make the same
  * calls in the same order.
  *
+ * NCCL     is opened when a group is made: one GPU does without it, and so do machines that lack
+ * it.
+ *
  * Threads  ranks share the group only: counts and communicators, which are atomic. The backend of
  *          rank 0 is there first; the others wait in the group until they are asked for.
  * Failure  the kernel of a rank spins until its peers have come. So a rank that fails aborts the
@@ -16,10 +19,23 @@
 #include "base/mem.h"
 #include "kernels/cuda/internal.h"
 
+#include <dlfcn.h>
+#include <nccl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
+/* The calls of the library. */
+struct nccl {
+    __typeof__(ncclCommInitAll) *init_all;
+    __typeof__(ncclAllReduce) *all_reduce;
+    __typeof__(ncclCommAbort) *abort;
+    __typeof__(ncclCommDestroy) *destroy;
+    __typeof__(ncclGetErrorString) *error_string;
+    __typeof__(ncclGetLastError) *last_error;
+};
+
 struct cuda_group {
+    struct nccl nccl;
     uint32_t ranks;
     atomic_uint present; /* backends that have not left */
     atomic_uint handed;  /* ranks given out, rank 0 among them */
@@ -27,11 +43,46 @@ struct cuda_group {
     struct backend *waiting[CUDA_DEVICES_MAX]; /* not given out yet */
 };
 
+#ifdef GRAPEVINE_VIRTUAL_DEVICE
+static enum rc nccl_open(struct nccl *nccl, struct fault *why)
+{
+    (void)why;
+    *nccl = (struct nccl){ncclCommInitAll, ncclAllReduce,      ncclCommAbort,
+                          ncclCommDestroy, ncclGetErrorString, ncclGetLastError};
+    return RC_OK;
+}
+#else
+/* It stays open until the process ends. */
+static enum rc nccl_open(struct nccl *nccl, struct fault *why)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const char *reason = library == NULL ? dlerror() : NULL;
+    const struct {
+        const char *name;
+        void **call;
+    } wanted[] = {
+        {"ncclCommInitAll", (void **)&nccl->init_all},
+        {"ncclAllReduce", (void **)&nccl->all_reduce},
+        {"ncclCommAbort", (void **)&nccl->abort},
+        {"ncclCommDestroy", (void **)&nccl->destroy},
+        {"ncclGetErrorString", (void **)&nccl->error_string},
+        {"ncclGetLastError", (void **)&nccl->last_error},
+    };
+
+    for (size_t i = 0; library != NULL && i < ARRAY_COUNT(wanted); i++) {
+        *wanted[i].call = dlsym(library, wanted[i].name);
+        if (*wanted[i].call == NULL) reason = wanted[i].name;
+    }
+    if (reason == NULL) return RC_OK;
+    return fault_set(why, RC_UNSUPPORTED, "several GPUs need NCCL: %s", reason);
+}
+#endif
+
 static void group_abort(struct cuda_group *group)
 {
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         ncclComm_t comm = atomic_exchange(&group->comms[rank], NULL);
-        if (comm != NULL) (void)ncclCommAbort(comm);
+        if (comm != NULL) (void)group->nccl.abort(comm);
     }
 }
 
@@ -53,7 +104,9 @@ static enum rc other_failed(struct cuda_backend *cuda)
 enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
+    const struct nccl *nccl;
     ncclComm_t comm;
+    ncclResult_t result;
     enum rc rc;
 
     if (cuda->is_lost) {
@@ -63,8 +116,10 @@ enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
     if (cuda->group == NULL || n == 0) return RC_OK;
     comm = atomic_load(&cuda->group->comms[cuda->rank]);
     if (comm == NULL) return other_failed(cuda);
-    NCCL_TRY(cuda, ncclAllReduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream));
-out:
+    nccl = &cuda->group->nccl;
+    result = nccl->all_reduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream);
+    rc = cuda_check_text(cuda, result == ncclSuccess ? NULL : nccl->error_string(result),
+                         "ncclAllReduce", __FILE__, __LINE__);
     if (cuda->is_lost) cuda_group_abort(cuda); /* but not if it could not be recorded */
     return rc;
 }
@@ -101,7 +156,7 @@ void cuda_group_leave(struct cuda_backend *cuda)
     if (atomic_fetch_sub(&group->present, 1) > 1) return;
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         ncclComm_t comm = atomic_exchange(&group->comms[rank], NULL);
-        if (comm != NULL) (void)ncclCommDestroy(comm);
+        if (comm != NULL) (void)group->nccl.destroy(comm);
     }
     mem_free(group);
 }
@@ -113,14 +168,16 @@ static enum rc group_join(struct cuda_group *group, struct backend *const *backe
     ncclComm_t comms[CUDA_DEVICES_MAX] = {NULL};
     int devices[CUDA_DEVICES_MAX];
     ncclResult_t result;
+    enum rc rc = nccl_open(&group->nccl, why);
 
+    if (rc != RC_OK) return rc;
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         devices[rank] = (int)options->devices[rank];
     }
-    result = ncclCommInitAll(comms, (int)group->ranks, devices);
+    result = group->nccl.init_all(comms, (int)group->ranks, devices);
     if (result != ncclSuccess) {
         return fault_set(why, RC_DEVICE, "NCCL cannot join %u GPUs: %s: %s", group->ranks,
-                         ncclGetErrorString(result), ncclGetLastError(NULL));
+                         group->nccl.error_string(result), group->nccl.last_error(NULL));
     }
     atomic_init(&group->present, group->ranks);
     atomic_init(&group->handed, 1);

@@ -1,10 +1,6 @@
 /*
  * The CUDA backend itself: devices, memory, copies, the pace of steps, the table of operations.
- *
- * Uploads pass through page-locked pieces, so that a caller may change its memory at once while the
- * copy waits for its turn. Larger ones cross the bus on a stream of their own, into a piece on the
- * device, while earlier calls still compute; only the copy from there waits for its turn. Downloads
- * wait.
+ * Downloads wait; uploads do not (upload.c).
  */
 #include "base/check.h"
 #include "base/mem.h"
@@ -14,22 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UPLOAD_PIECES = 8 };
-#define UPLOAD_PIECE_BYTES ((size_t)2 << 20)
-#define UPLOAD_DIRECT_BYTES                                                                        \
-    ((size_t)64 << 10)                          /* below it a second stream is not worth its calls \
-                                                 */
 #define BLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS asks for on Hopper */
 #define SCRATCH_BYTES        ((size_t)4 << 20)  /* enough for most; layers reserve more */
-
-struct cuda_upload {
-    cudaStream_t stream;
-    uint8_t *pieces; /* page-locked */
-    uint8_t *landed; /* the same pieces, on the device */
-    cudaEvent_t crossed[UPLOAD_PIECES];
-    cudaEvent_t sent[UPLOAD_PIECES]; /* the piece is free */
-    uint32_t next;
-};
 
 enum rc cuda_devices(uint32_t *count, struct fault *why)
 {
@@ -104,44 +86,6 @@ static void cuda_free(struct backend *backend, void *block)
     (void)cudaFree(block); /* waits for what still uses it; of a lost device nothing is left */
 }
 
-static enum rc upload_piece(struct cuda_backend *cuda, void *to, const void *from, size_t bytes)
-{
-    struct cuda_upload *upload = cuda->upload;
-    uint32_t i = upload->next;
-    uint8_t *piece = upload->pieces + i * UPLOAD_PIECE_BYTES;
-    enum rc rc;
-
-    upload->next = (i + 1) % UPLOAD_PIECES;
-    CUDA_TRY(cuda, cudaEventSynchronize(upload->sent[i]));
-    memcpy(piece, from, bytes);
-    if (bytes <= UPLOAD_DIRECT_BYTES) {
-        CUDA_TRY(cuda, cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, cuda->stream));
-    } else {
-        uint8_t *landed = upload->landed + i * UPLOAD_PIECE_BYTES;
-        CUDA_TRY(cuda,
-                 cudaMemcpyAsync(landed, piece, bytes, cudaMemcpyHostToDevice, upload->stream));
-        CUDA_TRY(cuda, cudaEventRecord(upload->crossed[i], upload->stream));
-        CUDA_TRY(cuda, cudaStreamWaitEvent(cuda->stream, upload->crossed[i], 0));
-        CUDA_TRY(cuda, cudaMemcpyAsync(to, landed, bytes, cudaMemcpyDeviceToDevice, cuda->stream));
-    }
-    CUDA_TRY(cuda, cudaEventRecord(upload->sent[i], cuda->stream));
-out:
-    return rc;
-}
-
-static enum rc cuda_upload_bytes(struct backend *backend, void *to, const void *from, size_t bytes)
-{
-    struct cuda_backend *cuda = cuda_of(backend);
-    enum rc rc = RC_OK;
-
-    CHECK(!cuda->is_recording);
-    for (size_t at = 0; rc == RC_OK && at < bytes; at += UPLOAD_PIECE_BYTES) {
-        size_t count = bytes - at < UPLOAD_PIECE_BYTES ? bytes - at : UPLOAD_PIECE_BYTES;
-        rc = upload_piece(cuda, (char *)to + at, (const char *)from + at, count);
-    }
-    return rc;
-}
-
 static enum rc cuda_download(struct backend *backend, void *to, const void *from, size_t bytes)
 {
     struct cuda_backend *cuda = cuda_of(backend);
@@ -206,20 +150,6 @@ out:
     return rc;
 }
 
-static void upload_destroy(struct cuda_upload *upload)
-{
-    if (upload == NULL) return;
-    if (upload->stream != NULL) (void)cudaStreamSynchronize(upload->stream);
-    for (size_t i = 0; i < UPLOAD_PIECES; i++) {
-        if (upload->crossed[i] != NULL) (void)cudaEventDestroy(upload->crossed[i]);
-        if (upload->sent[i] != NULL) (void)cudaEventDestroy(upload->sent[i]);
-    }
-    (void)cudaFree(upload->landed);
-    if (upload->stream != NULL) (void)cudaStreamDestroy(upload->stream);
-    if (upload->pieces != NULL) (void)cudaFreeHost(upload->pieces);
-    mem_free(upload);
-}
-
 static void cuda_destroy(struct backend *backend)
 {
     struct cuda_backend *cuda = cuda_of(backend);
@@ -229,7 +159,8 @@ static void cuda_destroy(struct backend *backend)
     if (cuda->stream != NULL) (void)cudaStreamSynchronize(cuda->stream);
     cuda_group_leave(cuda);
     cuda_attention_forget(cuda);
-    upload_destroy(cuda->upload);
+    cuda_upload_destroy(cuda);
+    cuda_forget_choices(cuda);
     if (cuda->dnn != NULL) (void)cudnnDestroy(cuda->dnn);
     if (cuda->blas_lt != NULL) (void)cublasLtDestroy(cuda->blas_lt);
     if (cuda->blas != NULL) (void)cublasDestroy(cuda->blas);
@@ -254,8 +185,8 @@ static const struct backend_ops cuda_ops = {
     .copy = cuda_copy,
     .zero = cuda_zero,
     .why = cuda_why,
+    .choice = cuda_choice,
     .to_activations = cuda_to_activations,
-    .from_activations = cuda_from_activations,
     .store = cuda_store,
     .clip = cuda_clip,
     .pace = cuda_pace,
@@ -334,24 +265,6 @@ out:
     return rc;
 }
 
-static enum rc make_upload(struct cuda_backend *cuda)
-{
-    struct cuda_upload *upload = mem_alloc(sizeof(*upload));
-    enum rc rc = RC_NOMEM;
-
-    if (upload == NULL) return RC_NOMEM;
-    cuda->upload = upload;
-    CUDA_TRY(cuda, cudaMallocHost((void **)&upload->pieces, UPLOAD_PIECES * UPLOAD_PIECE_BYTES));
-    CUDA_TRY(cuda, cudaMalloc((void **)&upload->landed, UPLOAD_PIECES * UPLOAD_PIECE_BYTES));
-    CUDA_TRY(cuda, cudaStreamCreateWithFlags(&upload->stream, cudaStreamNonBlocking));
-    for (size_t i = 0; i < UPLOAD_PIECES; i++) {
-        CUDA_TRY(cuda, cudaEventCreateWithFlags(&upload->crossed[i], cudaEventDisableTiming));
-        CUDA_TRY(cuda, cudaEventCreateWithFlags(&upload->sent[i], cudaEventDisableTiming));
-    }
-out:
-    return rc;
-}
-
 static enum rc set_up(struct cuda_backend *cuda)
 {
     int least = 0, greatest = 0; /* snapshots have the least */
@@ -365,7 +278,7 @@ static enum rc set_up(struct cuda_backend *cuda)
     for (size_t i = 0; i < ARRAY_COUNT(cuda->paces); i++) {
         CUDA_TRY(cuda, cudaEventCreateWithFlags(&cuda->paces[i], cudaEventDisableTiming));
     }
-    rc = make_upload(cuda);
+    rc = cuda_upload_create(cuda);
     if (rc != RC_OK) goto out;
     CUDA_TRY(cuda, cudaMalloc(&cuda->blas_workspace, BLAS_WORKSPACE_BYTES));
     cuda->blas_workspace_bytes = BLAS_WORKSPACE_BYTES;

@@ -1,7 +1,9 @@
 /*
- * What failed calls mean. The first failure's text is kept; most errors of a GPU are sticky (the
- * context is gone), so after one the backend counts as lost and fails at once.
+ * What a backend tells people. What failed calls mean: the first failure's text is kept; most
+ * errors of a GPU are sticky (the context is gone), so after one the backend counts as lost and
+ * fails at once. And who computes what: algorithms that were chosen among several.
  */
+#include "base/mem.h"
 #include "kernels/cuda/internal.h"
 
 #include <stdio.h>
@@ -104,9 +106,53 @@ enum rc cuda_check_dnn(struct cuda_backend *cuda, cudnnStatus_t status, const ch
     return keep(cuda, RC_DEVICE, true, call, file, line, cudnnGetErrorString(status));
 }
 
-enum rc cuda_check_nccl(struct cuda_backend *cuda, ncclResult_t result, const char *call,
+enum rc cuda_check_text(struct cuda_backend *cuda, const char *text, const char *call,
                         const char *file, int line)
 {
-    if (result == ncclSuccess) return cuda->is_lost ? RC_DEVICE : RC_OK;
-    return keep(cuda, RC_DEVICE, true, call, file, line, ncclGetErrorString(result));
+    if (text == NULL) return cuda->is_lost ? RC_DEVICE : RC_OK;
+    return keep(cuda, RC_DEVICE, true, call, file, line, text);
+}
+
+/* --- choices -----------------------------------------------------------------------------------*/
+
+struct cuda_choice {
+    struct cuda_choice *next;
+    uint32_t times;
+    char text[320];
+};
+
+/* For want of memory something may stay untold. */
+void cuda_tell(struct cuda_backend *cuda, const char *text)
+{
+    struct cuda_choice **at = &cuda->choices;
+
+    while (*at != NULL && strcmp((*at)->text, text) != 0) {
+        at = &(*at)->next;
+    }
+    if (*at == NULL) *at = mem_alloc(sizeof(**at));
+    if (*at == NULL) return;
+    snprintf((*at)->text, sizeof((*at)->text), "%s", text);
+    (*at)->times++;
+}
+
+const char *cuda_choice(struct backend *backend, uint32_t i, uint32_t *times)
+{
+    const struct cuda_choice *choice = cuda_of(backend)->choices;
+
+    while (choice != NULL && i-- > 0) {
+        choice = choice->next;
+    }
+    if (choice == NULL) return NULL;
+    *times = choice->times;
+    return choice->text;
+}
+
+void cuda_forget_choices(struct cuda_backend *cuda)
+{
+    while (cuda->choices != NULL) {
+        struct cuda_choice *choice = cuda->choices;
+
+        cuda->choices = choice->next;
+        mem_free(choice);
+    }
 }

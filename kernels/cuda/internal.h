@@ -17,7 +17,6 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
-#include <nccl.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,7 +26,8 @@ extern "C" {
 #include "kernels/cuda/cuda_backend.h"
 
 struct cuda_group;       /* all_reduce.c: backends of one replica on several devices */
-struct cuda_upload;      /* backend.c: page-locked memory that uploads pass through */
+struct cuda_upload;      /* upload.c: memory that uploads pass through */
+struct cuda_choice;      /* error.c: what was chosen, for people */
 struct attention_choice; /* attention_choice.c: who computes attention of some shape */
 
 struct cuda_backend {
@@ -55,6 +55,7 @@ struct cuda_backend {
     struct cuda_group *group;           /* NULL: one device */
     uint32_t rank;                      /* in the group */
     struct attention_choice *attention; /* a list */
+    struct cuda_choice *choices;        /* a list */
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *backend)
@@ -69,8 +70,13 @@ enum rc cuda_check_blas(struct cuda_backend *cuda, cublasStatus_t status, const 
                         const char *file, int line);
 enum rc cuda_check_dnn(struct cuda_backend *cuda, cudnnStatus_t status, const char *call,
                        const char *file, int line);
-enum rc cuda_check_nccl(struct cuda_backend *cuda, ncclResult_t result, const char *call,
+/** The same for a library that has a `text` for what is wrong; NULL passes. */
+enum rc cuda_check_text(struct cuda_backend *cuda, const char *text, const char *call,
                         const char *file, int line);
+/** Remember a choice that people may want to know; equal ones are counted. */
+void cuda_tell(struct cuda_backend *cuda, const char *text);
+const char *cuda_choice(struct backend *backend, uint32_t i, uint32_t *times);
+void cuda_forget_choices(struct cuda_backend *cuda);
 
 /* `rc` and a label `out` are the caller's. Each is a statement. */
 #define TRY_(check, cuda, call)                                                                    \
@@ -81,7 +87,6 @@ enum rc cuda_check_nccl(struct cuda_backend *cuda, ncclResult_t result, const ch
 #define CUDA_TRY(cuda, call) TRY_(cuda_check, cuda, call)
 #define BLAS_TRY(cuda, call) TRY_(cuda_check_blas, cuda, call)
 #define DNN_TRY(cuda, call)  TRY_(cuda_check_dnn, cuda, call)
-#define NCCL_TRY(cuda, call) TRY_(cuda_check_nccl, cuda, call)
 /* For launchers that are one launch: `return CUDA_CHECK(cuda, launch(...));` */
 #define CUDA_CHECK(cuda, call) cuda_check((cuda), (call), #call, __FILE__, __LINE__)
 
@@ -100,15 +105,14 @@ enum rc cuda_squared_norm(struct backend *backend, const float *x, size_t n, dou
 enum rc cuda_is_finite(struct backend *backend, const float *x, size_t n, bool *result);
 enum rc cuda_clip(struct backend *backend, float limit, float *x, size_t n);
 enum rc cuda_to_activations(struct backend *backend, const float *x, void *y, size_t n);
-enum rc cuda_from_activations(struct backend *backend, const void *x, float *y, size_t n);
 enum rc cuda_store(struct backend *backend, uint64_t *counter, uint64_t value);
 /** y (bfloat16) = x (float32): operands of products. */
 enum rc cuda_to_bf16(struct cuda_backend *cuda, const float *x, void *y, size_t n);
 /** y (float32) = x (bfloat16), or += it. */
 enum rc cuda_from_bf16(struct cuda_backend *cuda, const void *x, bool adds, float *y, size_t n);
-/** sums[column] = (or +=) over rows of x[rows][columns] (T). */
+/** sums[column] = (or +=) over rows of x[rows][columns] (T), `stride` values apart. */
 enum rc cuda_column_sums(struct cuda_backend *cuda, const void *x, size_t rows, size_t columns,
-                         bool adds, float *sums);
+                         size_t stride, bool adds, float *sums);
 /** Bytes of scratch it uses. */
 size_t cuda_column_sums_scratch(const struct cuda_backend *cuda, size_t rows, size_t columns);
 
@@ -125,10 +129,10 @@ enum rc cuda_dropout(struct backend *backend, const struct dropout *dropout, con
                      size_t n);
 enum rc cuda_copy_rows(struct backend *backend, const struct copy_rows *copy, const void *x,
                        void *y);
-/** y[rows][columns] (T) = f(x + bias); bias (float32) NULL: none. `pre` NULL, or gets x + bias. x
- *  may be y or pre. */
+/** y[rows][columns] (T) = f(x + bias); bias (T) NULL: none. `pre` NULL, or gets x + bias. x may be
+ *  y or pre. */
 enum rc cuda_bias_activation(struct cuda_backend *cuda, struct activation activation, size_t rows,
-                             size_t columns, const void *x, const float *bias, void *pre, void *y);
+                             size_t columns, const void *x, const void *bias, void *pre, void *y);
 
 /* linear.c */
 enum rc cuda_gemm(struct backend *backend, const struct gemm *gemm);
@@ -221,8 +225,6 @@ enum rc cuda_attention_forward(struct backend *backend, const struct attention *
 enum rc cuda_attention_backward(struct backend *backend, const struct attention *attention,
                                 const struct attention_backward *pass);
 enum rc cuda_attention_reserve(struct backend *backend, const struct attention *attention);
-/** Who computes attention of the shape last reserved, and why, for people; "" if none was. */
-const char *cuda_attention_choice(struct backend *backend);
 /** Release what was chosen, while the library is still there. */
 void cuda_attention_forget(struct cuda_backend *cuda);
 
@@ -252,6 +254,11 @@ enum rc cuda_record_begin(struct backend *backend);
 enum rc cuda_record_end(struct backend *backend, struct recording **recording);
 enum rc cuda_replay(struct backend *backend, struct recording *recording);
 void cuda_recording_destroy(struct backend *backend, struct recording *recording);
+
+/* upload.c */
+MUST_USE enum rc cuda_upload_create(struct cuda_backend *cuda);
+void cuda_upload_destroy(struct cuda_backend *cuda); /* NULL is fine */
+enum rc cuda_upload_bytes(struct backend *backend, void *to, const void *from, size_t bytes);
 
 /* backend.c: on one device. */
 enum rc cuda_single_create(uint32_t device, bool is_bf16, struct backend **backend,

@@ -8,8 +8,13 @@
  *
  * float32 operands are multiplied as such (never as TF32); bfloat16 ones are summed in float32 and
  * rounded once, and gradients of weights stay float32. Sums that are cut into parts are joined in
- * float32. Bias and relu ride on the forward product, other activation functions follow it.
+ * float32. The bias rides on the forward product, and gelu by tanh, which leaves what it is of as
+ * well; other activation functions follow it: relu too, since the library's makes 0 of a NaN, which
+ * then nobody would notice.
  *
+ * Padding A vocabulary is rarely a multiple of 8 (50257), and rows of logits that begin anywhere
+ * keep the tensor cores' loads out. So the rows of y may be further apart (y_stride): the copy of
+ * weights and bias has zeros for the values between, and the products go over them.
  * Plans   The library is asked once for each shape of a product, and where its matrices are aligned
  *         otherwise; the answer is kept. It depends on nothing else, so equal calls give equal
  *         bits. What cuBLASLt has no algorithm for, and layers of one input or output, where its
@@ -37,7 +42,9 @@ struct form {
 struct operands {
     const void *a, *b;
     void *c;
+    void *pre; /* forward: what gelu is of; NULL: not wanted */
     bool adds;
+    bool with_gelu;
 };
 
 struct plan {
@@ -45,6 +52,7 @@ struct plan {
     size_t rows;
     uint32_t alignments[3]; /* of a, b, c; 0: the plan is not made */
     bool adds;
+    bool with_gelu, with_pre;
     bool is_refused; /* by cuBLASLt */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
@@ -56,10 +64,9 @@ struct linear_cuda {
     struct cuda_backend *cuda;
     struct linear_options options;
     void *weight_bf16;   /* bfloat16: the weights; NULL: operands are float32 */
-    void *bias_here;     /* as the epilogue wants it: of the type of y, and aligned */
+    void *bias_here;     /* as the epilogue wants it: of the type of y, and aligned; NULL: none */
     const float *weight; /* borrowed from prepare() */
-    const float *bias;
-    uint32_t next; /* plan to give up when a new one is wanted */
+    uint32_t next;       /* plan to give up when a new one is wanted */
     struct plan plans[PLANS];
 };
 
@@ -70,7 +77,7 @@ static struct linear_cuda *linear_of(struct linear *linear)
 
 static struct form form_of(const struct linear_cuda *l, enum product product, size_t rows)
 {
-    size_t in = l->options.in, out = l->options.out;
+    size_t in = l->options.in, out = l->options.y_stride;
     cudaDataType type = l->cuda->is_bf16 ? CUDA_R_16BF : CUDA_R_32F;
     struct form form = {.a_stride = in, .type = type, .c_type = type};
 
@@ -86,7 +93,7 @@ static struct form form_of(const struct linear_cuda *l, enum product product, si
         form.a_form = CUBLAS_OP_N, form.b_form = CUBLAS_OP_N;
         break;
     case PRODUCT_WEIGHT:
-        form.m = in, form.n = out, form.k = rows;
+        form.m = in, form.n = l->options.out, form.k = rows;
         form.b_stride = out, form.c_stride = in;
         form.a_form = CUBLAS_OP_N, form.b_form = CUBLAS_OP_T;
         form.c_type = CUDA_R_32F;
@@ -121,18 +128,40 @@ out:
 
 static enum rc describe_epilogue(const struct linear_cuda *l, struct plan *plan)
 {
-    bool with_relu = l->options.activation.kind == ACTIVATION_RELU;
-    cublasLtEpilogue_t epilogue = with_relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+    int64_t stride = (int64_t)l->options.out;
+    uint32_t epilogue = l->options.with_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     enum rc rc;
 
     if (l->options.with_bias) {
-        epilogue = with_relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
         BLAS_TRY(l->cuda,
                  cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                 &l->bias_here, sizeof(l->bias_here)));
     }
+    if (plan->with_gelu) {
+        epilogue = l->options.with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    }
+    if (plan->with_pre) {
+        epilogue =
+            l->options.with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+        BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation,
+                                                         CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                                         &stride, sizeof(stride)));
+    }
     BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                      &epilogue, sizeof(epilogue)));
+out:
+    return rc;
+}
+
+/* Where gelu leaves what it is of. */
+static enum rc point_to_pre(const struct linear_cuda *l, const struct plan *plan, void *pre)
+{
+    enum rc rc = RC_OK;
+
+    if (!plan->with_pre || plan->operation == NULL) return RC_OK;
+    BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation,
+                                                     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                     &pre, sizeof(pre)));
 out:
     return rc;
 }
@@ -211,12 +240,14 @@ out:
     return rc;
 }
 
-static enum rc plan_make(struct linear_cuda *l, const struct form *form, struct plan *plan)
+static enum rc plan_make(struct linear_cuda *l, const struct form *form, void *pre,
+                         struct plan *plan)
 {
     enum rc rc = RC_OK;
 
     plan->is_refused = l->options.in == 1 || l->options.out == 1;
     if (!plan->is_refused) rc = describe(l, form, plan);
+    if (rc == RC_OK) rc = point_to_pre(l, plan, pre);
     if (rc == RC_OK && !plan->is_refused) rc = choose(l->cuda, plan);
     if (rc != RC_OK) plan_clear(plan);
     return rc;
@@ -232,7 +263,8 @@ static uint32_t alignment_of(const void *block)
 static bool plan_is_for(const struct plan *plan, const struct plan *wanted)
 {
     return plan->product == wanted->product && plan->rows == wanted->rows &&
-           plan->adds == wanted->adds && plan->alignments[0] == wanted->alignments[0] &&
+           plan->adds == wanted->adds && plan->with_gelu == wanted->with_gelu &&
+           plan->with_pre == wanted->with_pre && plan->alignments[0] == wanted->alignments[0] &&
            plan->alignments[1] == wanted->alignments[1] &&
            plan->alignments[2] == wanted->alignments[2];
 }
@@ -246,6 +278,8 @@ static enum rc plan_find(struct linear_cuda *l, enum product product, size_t row
         .alignments = {alignment_of(operands->a), alignment_of(operands->b),
                        alignment_of(operands->c)},
         .adds = operands->adds,
+        .with_gelu = operands->with_gelu,
+        .with_pre = operands->pre != NULL,
     };
     struct form form = form_of(l, product, rows);
     struct plan *plan;
@@ -253,12 +287,12 @@ static enum rc plan_find(struct linear_cuda *l, enum product product, size_t row
 
     for (size_t i = 0; i < PLANS; i++) {
         *found = &l->plans[i];
-        if (plan_is_for(*found, &wanted)) return RC_OK;
+        if (plan_is_for(*found, &wanted)) return point_to_pre(l, *found, operands->pre);
     }
     plan = &l->plans[l->next];
     plan_clear(plan);
     *plan = wanted;
-    rc = plan_make(l, &form, plan);
+    rc = plan_make(l, &form, operands->pre, plan);
     if (rc != RC_OK) return rc;
     l->next = (l->next + 1) % PLANS;
     *found = plan;
@@ -281,7 +315,8 @@ out:
     return rc;
 }
 
-/* `is_finished`: bias and relu are in it, if the product is the forward one. */
+/* `is_finished`: bias, and gelu if it was asked for, are in it, if the product is the forward one.
+ */
 static enum rc multiply(struct linear_cuda *l, enum product product, size_t rows,
                         const struct operands *operands, bool *is_finished)
 {
@@ -353,7 +388,6 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
 
     CHECK((bias != NULL) == l->options.with_bias);
     l->weight = weight;
-    l->bias = bias;
     if (cuda->is_bf16) {
         rc = cuda_to_bf16(cuda, weight, l->weight_bf16, l->options.in * l->options.out);
     }
@@ -368,23 +402,32 @@ static const void *weight_of(const struct linear_cuda *l)
     return l->cuda->is_bf16 ? l->weight_bf16 : l->weight;
 }
 
+/* Gelu by tanh is the library's too, where what it is of can be left in rows of 16 bytes. */
+static bool has_gelu(const struct linear_cuda *l, const void *pre)
+{
+    return l->cuda->is_bf16 && l->options.activation.kind == ACTIVATION_GELU_TANH &&
+           l->options.out % 8 == 0 && (pre == NULL || alignment_of(pre) >= 16);
+}
+
 static enum rc linear_forward(struct linear *linear, size_t rows, const void *x, void *pre, void *y)
 {
     struct linear_cuda *l = linear_of(linear);
     const struct linear_options *o = &l->options;
-    void *to = pre != NULL ? pre : y;
-    const struct operands operands = {.a = weight_of(l), .b = x, .c = to};
-    bool is_finished;
+    bool with_gelu = has_gelu(l, pre), is_finished;
+    void *to = pre != NULL && !with_gelu ? pre : y;
+    const struct operands operands = {
+        .a = weight_of(l), .b = x, .c = to, .pre = with_gelu ? pre : NULL, .with_gelu = with_gelu};
     enum rc rc;
 
     CHECK(rows > 0 && rows <= o->rows_max && l->weight != NULL);
     CHECK(pre == NULL || activation_needs_input(o->activation.kind));
     rc = multiply(l, PRODUCT_FORWARD, rows, &operands, &is_finished);
     if (rc != RC_OK) return rc;
-    if (!is_finished && (l->bias != NULL || o->activation.kind != ACTIVATION_NONE)) {
-        return cuda_bias_activation(l->cuda, o->activation, rows, o->out, to, l->bias, pre, y);
+    if (!is_finished && (o->with_bias || o->activation.kind != ACTIVATION_NONE)) {
+        return cuda_bias_activation(l->cuda, o->activation, rows, o->y_stride, to, l->bias_here,
+                                    pre, y);
     }
-    if (o->activation.kind <= ACTIVATION_RELU) return RC_OK;
+    if (o->activation.kind == ACTIVATION_NONE || with_gelu) return RC_OK;
     return cuda_activation_forward(&l->cuda->base, o->activation, to, y, rows * o->out);
 }
 
@@ -408,7 +451,8 @@ static enum rc linear_backward(struct linear *linear, const struct linear_backwa
                                       pass->dy, pass->rows * o->out);
     }
     if (rc == RC_OK && pass->dbias != NULL) {
-        rc = cuda_column_sums(cuda, pass->dy, pass->rows, o->out, !pass->is_first, pass->dbias);
+        rc = cuda_column_sums(cuda, pass->dy, pass->rows, o->out, o->y_stride, !pass->is_first,
+                              pass->dbias);
     }
     if (rc == RC_OK) rc = multiply(l, PRODUCT_WEIGHT, pass->rows, &weight, &is_finished);
     if (rc != RC_OK || pass->dx == NULL) return rc;
@@ -432,6 +476,9 @@ enum rc cuda_linear_create(struct backend *backend, const struct linear_options 
 
     CHECK(options->in > 0 && options->out > 0 && options->rows_max > 0);
     CHECK(options->activation.kind < ACTIVATION_COUNT);
+    CHECK(options->y_stride == 0 || options->y_stride >= options->out);
+    CHECK(options->y_stride <= options->out ||
+          (cuda->is_bf16 && options->activation.kind == ACTIVATION_NONE));
     if (options->in > INT_MAX || options->out > INT_MAX || options->rows_max > INT_MAX) {
         return RC_UNSUPPORTED;
     }
@@ -440,12 +487,13 @@ enum rc cuda_linear_create(struct backend *backend, const struct linear_options 
     l->base.ops = &linear_ops;
     l->cuda = cuda;
     l->options = *options;
+    if (options->y_stride == 0) l->options.y_stride = options->out;
     if (cuda->is_bf16) {
-        l->weight_bf16 = backend->ops->alloc(backend, options->in * options->out * 2);
+        l->weight_bf16 = backend->ops->alloc(backend, options->in * l->options.y_stride * 2);
         if (l->weight_bf16 == NULL) goto out;
     }
     if (options->with_bias) {
-        l->bias_here = backend->ops->alloc(backend, options->out * backend->value_bytes);
+        l->bias_here = backend->ops->alloc(backend, l->options.y_stride * backend->value_bytes);
         if (l->bias_here == NULL) goto out;
     }
     rc =

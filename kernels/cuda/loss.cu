@@ -147,18 +147,13 @@ __device__ static inline void write_row(const row_walk &walk, const T *row, floa
     }
 }
 
+/* gradient[i] = 0 from `begin` up to `end`. */
 template <typename T>
-__device__ static inline void clear_row(const row_walk &walk, T *gradient, uint32_t lane,
-                                        uint32_t lanes)
+__device__ static inline void clear(T *gradient, uint32_t begin, uint32_t end, uint32_t lane,
+                                    uint32_t lanes)
 {
-    constexpr int N = access_values<T>();
-    const float zeros[N] = {0.0F};
-
-    for (uint32_t i = lane; i < walk.wide; i += lanes) {
-        store_values<N>(gradient + walk.head + i * N, zeros);
-    }
-    for (uint32_t i = lane; i < walk.classes - walk.wide * N; i += lanes) {
-        store(gradient + (i < walk.head ? i : i + walk.wide * N), 0.0F);
+    for (uint32_t i = begin + lane; i < end; i += lanes) {
+        store(gradient + i, 0.0F);
     }
 }
 
@@ -195,7 +190,7 @@ __device__ static inline row_total block_total(row_part part)
 }
 
 struct cross_entropy_rows {
-    uint32_t rows, classes;
+    uint32_t rows, classes, stride;
     const uint32_t *labels, *counted;
     struct loss_sums *results;
 };
@@ -205,7 +200,7 @@ template <typename T, bool is_block>
 __device__ static inline void take_row(const cross_entropy_rows &all, const T *logits, T *gradient,
                                        uint32_t r, uint32_t lane, uint32_t lanes)
 {
-    size_t at = static_cast<size_t>(r) * all.classes;
+    size_t at = static_cast<size_t>(r) * all.stride;
     const T *row = logits + at;
     T *out = gradient != NULL ? gradient + at : NULL;
     row_walk walk = walk_of<T>(row, out, all.classes);
@@ -224,10 +219,8 @@ __device__ static inline void take_row(const cross_entropy_rows &all, const T *l
         all.results[r] = {is_counted ? loss : 0.0, is_counted && is_hit ? 1U : 0U};
     }
     if (out == NULL) return;
-    if (!is_counted) {
-        clear_row<T>(walk, out, lane, lanes);
-        return;
-    }
+    clear(out, is_counted ? all.classes : 0, all.stride, lane, lanes);
+    if (!is_counted) return;
     write_row<T>(walk, row, total.maximum, static_cast<float>(1.0 / total.sum / counted), out, lane,
                  lanes);
     if (is_block)
@@ -274,7 +267,8 @@ static cudaError_t launch_rows(struct cuda_backend *cuda, const cross_entropy_ro
 enum rc cuda_cross_entropy(struct backend *backend, const struct device_loss *loss)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    cross_entropy_rows all = {loss->rows, loss->outputs, loss->labels, loss->counted, NULL};
+    uint32_t stride = loss->stride == 0 ? loss->outputs : loss->stride;
+    cross_entropy_rows all = {loss->rows, loss->outputs, stride, loss->labels, loss->counted, NULL};
     enum rc rc = results_of(cuda, loss->rows, &all.results);
 
     CHECK(loss->outputs > 0 && loss->labels != NULL);
@@ -291,14 +285,20 @@ out:
 
 template <typename T>
 __global__ void square_rows(const T *logits, const float *targets, size_t n, uint32_t outputs,
-                            const uint32_t *counted, T *gradient, struct loss_sums *results)
+                            uint32_t stride, const uint32_t *counted, T *gradient,
+                            struct loss_sums *results)
 {
     __shared__ double warps[THREADS / WARP];
     double factor = 2.0 / (static_cast<double>(*counted) * outputs), sum = 0.0;
 
     GRID_STRIDE(i, n)
     {
-        double difference = static_cast<double>(load(logits + i)) - static_cast<double>(targets[i]);
+        size_t row = i / stride, column = i % stride;
+        double difference = 0.0;
+        if (column < outputs) {
+            difference = static_cast<double>(load(logits + i)) -
+                         static_cast<double>(targets[row * outputs + column]);
+        }
         sum += difference * difference;
         if (gradient != NULL) store(gradient + i, static_cast<float>(factor * difference));
     }
@@ -310,10 +310,11 @@ template <typename T>
 static cudaError_t launch_squares(struct cuda_backend *cuda, const struct device_loss *loss,
                                   unsigned blocks, struct loss_sums *results)
 {
-    size_t n = static_cast<size_t>(loss->rows) * loss->outputs;
+    uint32_t stride = loss->stride == 0 ? loss->outputs : loss->stride;
 
     return launch(square_rows<T>, blocks, THREADS, 0, cuda->stream, as<T>(loss->logits),
-                  loss->targets, n, loss->outputs, loss->counted, as<T>(loss->gradient), results);
+                  loss->targets, static_cast<size_t>(loss->rows) * stride, loss->outputs, stride,
+                  loss->counted, as<T>(loss->gradient), results);
 }
 
 enum rc cuda_squared_error(struct backend *backend, const struct device_loss *loss)

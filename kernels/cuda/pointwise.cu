@@ -219,8 +219,7 @@ enum rc cuda_relu_backward(struct backend *backend, const void *y, void *dy, siz
 template <typename T> struct bias_operation {
     struct activation f;
     size_t columns;
-    const T *x;
-    const float *bias;
+    const T *x, *bias;
     T *pre, *y;
 
     template <int N> __device__ void at(size_t i) const
@@ -251,13 +250,14 @@ static enum rc bias_forward(struct cuda_backend *cuda, const bias_operation<T> &
 }
 
 enum rc cuda_bias_activation(struct cuda_backend *cuda, struct activation activation, size_t rows,
-                             size_t columns, const void *x, const float *bias, void *pre, void *y)
+                             size_t columns, const void *x, const void *bias, void *pre, void *y)
 {
     enum rc rc;
 
-    WITH_ACTIVATIONS(cuda, rc = bias_forward<T>(
-                               cuda, {activation, columns, as<T>(x), bias, as<T>(pre), as<T>(y)},
-                               rows * columns));
+    WITH_ACTIVATIONS(cuda,
+                     rc = bias_forward<T>(
+                         cuda, {activation, columns, as<T>(x), as<T>(bias), as<T>(pre), as<T>(y)},
+                         rows * columns));
     return rc;
 }
 

@@ -324,14 +324,6 @@ enum rc cuda_to_activations(struct backend *backend, const float *x, void *y, si
                          : backend->ops->copy(backend, y, x, n * sizeof(*x));
 }
 
-enum rc cuda_from_activations(struct backend *backend, const void *x, float *y, size_t n)
-{
-    struct cuda_backend *cuda = cuda_of(backend);
-
-    return cuda->is_bf16 ? cuda_from_bf16(cuda, x, false, y, n)
-                         : backend->ops->copy(backend, y, x, n * sizeof(*y));
-}
-
 /* --- sums of columns ---------------------------------------------------------------------------*/
 
 /* Blocks of SLAB_LANES x SLAB_LINES threads: each takes the columns of a tile in the rows of a
@@ -360,10 +352,11 @@ __device__ static inline void put_sum(float *sum, bool adds, double value)
     *sum = static_cast<float>(adds ? static_cast<double>(*sum) + value : value);
 }
 
-/* sums[slab][column]. A spare value behind each thread's keeps shared memory from queueing. */
+/* sums[slab][column]; from N > 1 on, `stride` is a multiple of N. A spare value behind each
+ * thread's keeps shared memory from queueing. */
 template <typename T, int N>
-__global__ void add_slab(const T *x, size_t rows, size_t columns, size_t slab_rows, bool adds,
-                         float *sums)
+__global__ void add_slab(const T *x, size_t rows, size_t columns, size_t stride, size_t slab_rows,
+                         bool adds, float *sums)
 {
     __shared__ double lines[SLAB_LINES][SLAB_LANES * (N + 1)];
     size_t tile = blockIdx.x * static_cast<size_t>(SLAB_LANES * N);
@@ -376,7 +369,7 @@ __global__ void add_slab(const T *x, size_t rows, size_t columns, size_t slab_ro
         float run[N] = {0.0F}, values[N];
 #pragma unroll 4
         for (; r < stop; r += SLAB_LINES) {
-            load_values<N>(x + r * columns + column, values);
+            load_values<N>(x + r * stride + column, values);
             for (int k = 0; k < N; k++) {
                 run[k] += values[k];
             }
@@ -422,10 +415,10 @@ __global__ void add_slabs(const float *partial, size_t slabs, size_t columns, bo
 
 template <typename T>
 static enum rc add_columns(struct cuda_backend *cuda, const T *x, size_t rows, size_t columns,
-                           bool adds, float *sums)
+                           size_t stride, bool adds, float *sums)
 {
     constexpr int N = access_values<T>();
-    bool is_wide = is_aligned(x) && columns % N == 0;
+    bool is_wide = is_aligned(x) && stride % N == 0;
     size_t slabs = slabs_for(cuda, rows, columns), slab_rows = (rows + slabs - 1) / slabs;
     size_t tile = SLAB_LANES * (is_wide ? N : 1), tiles = (columns + tile - 1) / tile;
     dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(slabs));
@@ -433,9 +426,9 @@ static enum rc add_columns(struct cuda_backend *cuda, const T *x, size_t rows, s
     float *partial = slabs > 1 ? static_cast<float *>(cuda->scratch) : sums;
     enum rc rc;
 
-    CUDA_TRY(cuda,
-             launch(is_wide ? add_slab<T, N> : add_slab<T, 1>, grid, dim3(SLAB_LANES, SLAB_LINES),
-                    0, cuda->stream, x, rows, columns, slab_rows, adds && slabs == 1, partial));
+    CUDA_TRY(cuda, launch(is_wide ? add_slab<T, N> : add_slab<T, 1>, grid,
+                          dim3(SLAB_LANES, SLAB_LINES), 0, cuda->stream, x, rows, columns, stride,
+                          slab_rows, adds && slabs == 1, partial));
     if (slabs == 1) goto out;
     CUDA_TRY(cuda, launch(add_slabs, ends, dim3(WARP, WARP), 0, cuda->stream, partial, slabs,
                           columns, adds, sums));
@@ -444,13 +437,13 @@ out:
 }
 
 enum rc cuda_column_sums(struct cuda_backend *cuda, const void *x, size_t rows, size_t columns,
-                         bool adds, float *sums)
+                         size_t stride, bool adds, float *sums)
 {
     enum rc rc = RC_OK;
 
     CHECK(cuda_column_sums_scratch(cuda, rows, columns) <= cuda->scratch_bytes);
     if (columns == 0) return rc;
-    WITH_ACTIVATIONS(cuda, rc = add_columns(cuda, as<T>(x), rows, columns, adds, sums));
+    WITH_ACTIVATIONS(cuda, rc = add_columns(cuda, as<T>(x), rows, columns, stride, adds, sums));
     return rc;
 }
 

@@ -102,6 +102,9 @@ enum rc device_module_open(const char *path, const struct device_module **module
     if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == NULL) {
         return fault_set(why, RC_UNSUPPORTED, "no NVIDIA driver: libcuda.so.1 cannot be opened");
     }
+    /* One size of workspace: with several, cuBLAS within cuDNN's recurrent layers takes now this
+     * one and now that, and sums in other orders. */
+    (void)setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
     if (path == NULL) {
         handle = open_beside(beside);
         path = beside;

@@ -116,6 +116,18 @@ void command_tell_precision(const struct backend *backend, const struct log *log
              strchr(cpu_backend_precision_reason(backend), ':'));
 }
 
+void command_tell_choices(struct backend *backend, const struct log *log)
+{
+    uint32_t times = 0;
+
+    if (backend->is_host) return;
+    for (uint32_t i = 0;; i++) {
+        const char *text = backend->ops->choice(backend, i, &times);
+        if (text == NULL) return;
+        log_info(log, "device: %u x %s", times, text);
+    }
+}
+
 bool command_is_loopback(const char *address)
 {
     return strncmp(address, "localhost:", 10) == 0 || address_is_loopback(address);

@@ -58,6 +58,10 @@ MUST_USE enum rc command_check_out(const char *out, const char *const *inputs, s
                                    struct fault *why);
 /** Say what became of --precision bf16. */
 void command_tell_precision(const struct backend *backend, const struct log *log);
+/** Who computes convolutions and attention, and why, where there was a choice. Once layers are
+ * made.
+ */
+void command_tell_choices(struct backend *backend, const struct log *log);
 /** Was it asked for? */
 bool command_wants_bf16(const struct options *options);
 /** Of a HOST:PORT: this machine and nobody else can reach it. */

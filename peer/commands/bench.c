@@ -63,6 +63,7 @@ static enum rc run_train(const struct options *options, const struct bench_clock
     if (rc != RC_OK) return rc;
     if (command_wants_bf16(options)) command_tell_precision(request.backend, &log);
     rc = bench_train(&request, rows, why);
+    if (rc == RC_OK) command_tell_choices(request.backend, &log);
     backend_destroy(request.backend);
     if (rc != RC_OK || profile == NULL) return rc;
     command_print_rows(*rows, is_json); /* the speed first, then where the time went */

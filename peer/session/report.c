@@ -338,6 +338,7 @@ void session_say_what_runs(struct session *session)
     if (command_wants_bf16(session->options)) {
         command_tell_precision(session->backend, &session->log);
     }
+    command_tell_choices(session->backend, &session->log);
     if (session->journal == NULL) {
         log_info(&session->log, "nothing is kept: pass --out DIR to keep the model");
     } else if (session->is_resumed) {

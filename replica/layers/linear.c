@@ -27,6 +27,16 @@ static enum rc check_tied(struct model *model, struct stage *stage, uint32_t in,
                        embed->out.image.channels);
 }
 
+/* Tensor cores want rows of bfloat16 to begin at multiples of 16 bytes, and long ones of 128. Only
+ * the last layer's need help: a vocabulary has as many words as it has. */
+static uint32_t output_stride(const struct model *model, const struct stage *stage, uint32_t out)
+{
+    uint32_t unit = out < 64 ? 8 : 64;
+
+    if (!stage->is_last || stage_backend(model)->value_bytes != 2 || out % unit == 0) return 0;
+    return out + unit - out % unit;
+}
+
 static enum rc linear_create(struct model *model, struct stage *stage, struct fault *why)
 {
     size_t in = shape_values(stage->in) / shape_rows(stage->in);
@@ -46,6 +56,8 @@ static enum rc linear_create(struct model *model, struct stage *stage, struct fa
 
     stage->out = (struct shape){{out, 1, 1, 1}, stage->in.steps, true};
     stage->slice = stage_slice(model, stage->out);
+    stage->out_stride = output_stride(model, stage, out);
+    options.y_stride = stage->out_stride;
     options.rows_max = stage->slice * shape_rows(stage->out);
     stage->keeps_input = true;
     if (activation_needs_input(stage->activation.kind)) {

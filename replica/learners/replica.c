@@ -248,6 +248,13 @@ static uint64_t replica_shard_samples(const struct learner *learner)
     return shard_samples(((const struct replica *)learner)->shard);
 }
 
+/* Loss and hits of the batch in `next`: on a device where it has the logits. */
+static enum rc judge(struct replica *r, struct task_score *score)
+{
+    if (r->device != NULL && r->task.heads == 1) return replica_device_judge(r, score);
+    return replica_forward(r, false, score);
+}
+
 /* Loss and hits over `count` samples, batch by batch. */
 static enum rc score(struct replica *r, const struct samples *samples, size_t count,
                      struct evaluation *evaluation)
@@ -262,7 +269,7 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
         enum rc rc;
 
         samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
-        rc = replica_forward(r, false, &batch);
+        rc = judge(r, &batch);
         if (rc != RC_OK) return rc;
         loss += batch.loss * (double)batch.count;
         hits += batch.hits;
@@ -431,6 +438,7 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
 {
     const struct dataset_info *info = dataset_info(r->dataset);
     struct model_options model = replica_model_options(r, options);
+    size_t logits;
     enum rc rc = team_create(r->backend, &model, &r->team, why);
 
     if (rc == RC_OK) r->model = team_model(r->team);
@@ -441,9 +449,10 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
-    if (rc == RC_OK && !r->backend->is_host) {
-        r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
-        r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+    logits = task_logits(&r->task, r->batch);
+    if (rc == RC_OK && !r->backend->is_host && (r->objective != NULL || r->task.heads > 1)) {
+        r->logits = mem_array(logits, sizeof(float));
+        r->logits_gradient = mem_array(logits, sizeof(float));
         if (r->logits == NULL || r->logits_gradient == NULL) rc = RC_NOMEM;
     }
     if (rc == RC_OK && !r->backend->is_host && r->objective == NULL) {

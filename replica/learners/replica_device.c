@@ -94,24 +94,32 @@ void replica_device_destroy(struct replica *r)
     r->device = NULL;
 }
 
-/* The lane's samples of the batch; none: its gradient is 0. */
-static enum rc pass_lane(const struct device_step *step, const struct team_lane *lane)
+/* The lane's samples of a batch. */
+static struct model_feed part_of(const struct replica *r, const struct model_feed *whole,
+                                 const struct team_lane *lane)
 {
-    const struct replica *r = step->r;
     size_t values = dataset_values(dataset_info(r->dataset)), rows = r->task.rows;
-    struct model_feed mine = step->feed;
+    struct model_feed mine = *whole;
 
-    if (lane->samples == 0) {
-        return lane->backend->ops->zero(lane->backend, model_plane(lane->model, SECTION_GRADIENT),
-                                        model_schema(lane->model)->values[SECTION_GRADIENT] *
-                                            sizeof(float));
-    }
     mine.batch = lane->samples;
     mine.input += lane->first * values;
     if (mine.labels != NULL) {
         mine.labels += lane->first * rows * r->task.heads;
     } else {
         mine.targets += lane->first * rows * r->task.outputs;
+    }
+    return mine;
+}
+
+/* Without samples its gradient is 0. */
+static enum rc pass_lane(const struct device_step *step, const struct team_lane *lane)
+{
+    const struct model_feed mine = part_of(step->r, &step->feed, lane);
+
+    if (lane->samples == 0) {
+        return lane->backend->ops->zero(lane->backend, model_plane(lane->model, SECTION_GRADIENT),
+                                        model_schema(lane->model)->values[SECTION_GRADIENT] *
+                                            sizeof(float));
     }
     return model_train_pass(lane->model, &mine);
 }
@@ -142,7 +150,7 @@ static enum rc update_lane(const struct replica *r, const struct team_lane *lane
         .moments = model_plane(lane->model, SECTION_MOMENTS),
         .values = model_plane(lane->model, SECTION_PARAMETERS),
         .workspace = r->device->workspaces[lane->number],
-        .factor = schedule_factor(&r->schedule, r->step),
+        .factor = r->rate_factor * schedule_factor(&r->schedule, r->step),
         .count = r->updates + 1,
     };
     enum rc rc = RC_OK;
@@ -220,8 +228,39 @@ static enum rc take_sums(struct replica *r, double *loss, struct task_score *tot
         *loss += sums[l].loss;
         total->hits += sums[l].hits;
     }
-    if (rc != RC_OK) return rc;
-    return isfinite(*loss) ? RC_OK : RC_NONFINITE;
+    return rc;
+}
+
+static enum rc take_finite_sums(struct replica *r, double *loss, struct task_score *total)
+{
+    enum rc rc = take_sums(r, loss, total);
+
+    return rc == RC_OK && !isfinite(*loss) ? RC_NONFINITE : rc;
+}
+
+/* Of a batch to be judged. */
+struct device_judgement {
+    const struct replica *r;
+    struct model_feed feed;
+};
+
+static enum rc judge_lane(void *context, const struct team_lane *lane)
+{
+    const struct device_judgement *judgement = context;
+    const struct model_feed mine = part_of(judgement->r, &judgement->feed, lane);
+
+    return lane->samples == 0 ? RC_OK : model_judge_pass(lane->model, &mine);
+}
+
+enum rc replica_device_judge(struct replica *r, struct task_score *score)
+{
+    struct device_judgement judgement = {.r = r};
+    enum rc rc;
+
+    *score = (struct task_score){.count = (uint64_t)r->next.rows * r->task.rows};
+    task_feed(&r->task, &r->next, &judgement.feed);
+    rc = team_run(r->team, r->next.rows, judge_lane, &judgement);
+    return rc == RC_OK ? take_sums(r, &score->loss, score) : rc;
 }
 
 static enum rc average_statistics(void *context, const struct team_lane *lane)
@@ -249,7 +288,7 @@ enum rc replica_device_steps(struct replica *r, uint32_t steps, const atomic_boo
         r->step++;
         done->steps++;
     }
-    if (rc == RC_OK && done->steps > 0) rc = take_sums(r, &done->loss_sum, total);
+    if (rc == RC_OK && done->steps > 0) rc = take_finite_sums(r, &done->loss_sum, total);
     if (rc != RC_OK) return rc;
     return team_run(r->team, team_threads(r->team), average_statistics, NULL);
 }
@@ -258,7 +297,7 @@ enum rc replica_device_gradient(struct replica *r, struct task_score *score)
 {
     enum rc rc = run_batches(r, false, score);
 
-    if (rc == RC_OK) rc = take_sums(r, &score->loss, score);
+    if (rc == RC_OK) rc = take_finite_sums(r, &score->loss, score);
     if (rc != RC_OK) return rc;
     return team_run(r->team, team_threads(r->team), average_statistics, NULL);
 }

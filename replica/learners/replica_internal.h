@@ -101,6 +101,8 @@ MUST_USE enum rc replica_device_steps(struct replica *r, uint32_t steps, const a
                                       struct train_report *done, struct task_score *total);
 /** The mean gradient of the next step's batches, left in the gradient plane. */
 MUST_USE enum rc replica_device_gradient(struct replica *r, struct task_score *score);
+/** Loss and hits of the batch in `next`; of one head. */
+MUST_USE enum rc replica_device_judge(struct replica *r, struct task_score *score);
 /** A step from the gradient plane. */
 MUST_USE enum rc replica_device_update(struct replica *r);
 /** Forward and loss of the batch in `next`. */

@@ -249,6 +249,7 @@ static enum rc build_linear(struct builder *b, const struct layer *layer)
             return stage_fault(&seed, b->why, "is the second to be tied to the embedding");
         }
     }
+    seed.is_last = layer_at(b, 1) == NULL;
     if (is_kind(layer_at(b, 1), LAYER_ACTIVATION)) absorb_activation(b, &seed);
     rc = relayout(b, layer, 1);
     seed.inputs[0] = b->current;

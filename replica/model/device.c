@@ -8,6 +8,7 @@
 #include "replica/model/plan.h"
 
 #include "base/check.h"
+#include "base/floats.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -30,7 +31,6 @@ enum rc model_device_create(struct model *model)
     struct backend *backend = model->backend;
     struct model_device *d = mem_alloc(sizeof(*d));
     size_t inputs = model->batch_max * shape_values(model->input);
-    size_t outputs = rows_max(model) * model->classes;
     size_t labels = (rows_max(model) + 1) * sizeof(uint32_t);
 
     if (d == NULL) return RC_NOMEM;
@@ -42,10 +42,10 @@ enum rc model_device_create(struct model *model)
     d->labels = backend->ops->alloc(backend, labels);
     d->passes = backend->ops->alloc(backend, sizeof(*d->passes));
     d->sums = backend->ops->alloc(backend, sizeof(*d->sums));
-    d->floats = backend->ops->alloc(backend, (inputs > outputs ? inputs : outputs) * sizeof(float));
+    if (is_converted(model)) d->floats = backend->ops->alloc(backend, inputs * sizeof(float));
     d->input = backend->ops->alloc(backend, inputs * sizeof(float));
     if (d->labels_host == NULL || d->labels == NULL || d->passes == NULL || d->sums == NULL ||
-        d->floats == NULL || d->input == NULL) {
+        d->input == NULL || (is_converted(model) && d->floats == NULL)) {
         return RC_NOMEM;
     }
     return RC_OK;
@@ -76,6 +76,7 @@ void model_device_destroy(struct model *model)
     for (int s = 0; s < SECTION_COUNT; s++) {
         mem_free(d->read[s]);
     }
+    mem_free(d->outputs);
     mem_free(d->labels_host);
     mem_free(d);
     model->device = NULL;
@@ -136,25 +137,84 @@ enum rc model_device_feed(struct model *model, const float *input, uint32_t batc
     return rc == RC_OK ? convert_input(model, batch) : rc;
 }
 
-enum rc model_device_fetch(struct model *model, const float **activations, size_t count)
+/* Values of a row of outputs, and from one to the next. */
+static size_t output_columns(const struct model *model)
 {
-    struct model_device *d = model->device;
-    const float *from = *activations;
-
-    if (model->backend->value_bytes == sizeof(float)) return RC_OK;
-    *activations = d->floats;
-    return model->backend->ops->from_activations(model->backend, from, d->floats, count);
+    return (size_t)model->heads * model->classes;
 }
 
-enum rc model_device_give(struct model *model, const float *gradient, float *to, size_t count)
+static size_t output_stride(const struct model *model)
+{
+    const struct value *output = &model->values[model->values_count - 1];
+    uint32_t stride = output->home == 0 ? 0 : model->stages[output->producer].out_stride;
+
+    return stride > 0 ? stride : output_columns(model);
+}
+
+/* To nearest even; a NaN stays one. */
+static uint16_t to_bf16(float value)
+{
+    uint32_t bits = float_bits(value);
+
+    if (isnan(value)) return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* Outputs of bfloat16 cross the bus as such. */
+static enum rc take_outputs(struct model *model)
+{
+    size_t rows = (size_t)model->batch_max * model_rows(model);
+
+    CHECK(model->backend->value_bytes == sizeof(uint16_t));
+    if (model->device->outputs == NULL) {
+        model->device->outputs = mem_raw(rows * output_stride(model) * sizeof(uint16_t));
+    }
+    return model->device->outputs == NULL ? RC_NOMEM : RC_OK;
+}
+
+enum rc model_device_fetch(struct model *model, const void *outputs, size_t rows, float *logits)
 {
     struct backend *backend = model->backend;
-    bool is_plain = backend->value_bytes == sizeof(float);
-    float *staging = is_plain ? to : model->device->floats;
-    enum rc rc = backend->ops->upload(backend, staging, gradient, count * sizeof(float));
+    size_t columns = output_columns(model), stride = output_stride(model);
+    const uint16_t *from;
+    enum rc rc;
 
-    if (rc != RC_OK || is_plain) return rc;
-    return backend->ops->to_activations(backend, staging, to, count);
+    if (backend->value_bytes == sizeof(float)) {
+        return backend->ops->download(backend, logits, outputs, rows * columns * sizeof(float));
+    }
+    rc = take_outputs(model);
+    if (rc != RC_OK) return rc;
+    from = model->device->outputs;
+    rc = backend->ops->download(backend, model->device->outputs, outputs,
+                                rows * stride * sizeof(*from));
+    for (size_t r = 0; rc == RC_OK && r < rows; r++) {
+        for (size_t c = 0; c < columns; c++) {
+            logits[r * columns + c] = float_of_bits((uint32_t)from[r * stride + c] << 16);
+        }
+    }
+    return rc;
+}
+
+enum rc model_device_give(struct model *model, const float *gradient, size_t rows, void *to)
+{
+    struct backend *backend = model->backend;
+    size_t columns = output_columns(model), stride = output_stride(model);
+    uint16_t *here;
+    enum rc rc;
+
+    if (backend->value_bytes == sizeof(float)) {
+        return backend->ops->upload(backend, to, gradient, rows * columns * sizeof(float));
+    }
+    rc = take_outputs(model);
+    if (rc != RC_OK) return rc;
+    here = model->device->outputs;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < columns; c++) {
+            here[r * stride + c] = to_bf16(gradient[r * columns + c]);
+        }
+        memset(here + r * stride + columns, 0, (stride - columns) * sizeof(*here));
+    }
+    return backend->ops->upload(backend, to, here, rows * stride * sizeof(*here));
 }
 
 enum rc model_device_read(struct model *model, enum section section, const float **values)
@@ -200,29 +260,37 @@ static enum rc upload_answers(struct model *model, const struct model_feed *feed
                                 rows * model->classes * sizeof(float));
 }
 
-/* What is recorded: all that happens on the device. */
-static enum rc run_pass(struct model *model, uint32_t batch, bool with_targets)
+static enum rc add_loss(struct model *model, uint32_t batch, bool with_targets, void *gradient)
 {
     struct model_device *d = model->device;
-    struct backend *backend = model->backend;
+    const struct backend_ops *ops = model->backend->ops;
     bool is_input = model->values[model->values_count - 1].home == 0;
     struct device_loss loss = {
         .rows = (uint32_t)((size_t)batch * model_rows(model) * model->heads),
         .outputs = model->classes,
+        .stride = model->heads == 1 ? (uint32_t)output_stride(model) : 0,
+        .logits = is_input ? d->input : model_output(model),
         .labels = with_targets ? NULL : d->labels + 1,
         .targets = with_targets ? d->targets : NULL,
         .counted = d->labels,
+        .gradient = gradient,
         .sums = d->sums,
     };
+
+    return with_targets ? ops->squared_error(model->backend, &loss)
+                        : ops->cross_entropy(model->backend, &loss);
+}
+
+/* What is recorded: all that happens on the device. */
+static enum rc run_pass(struct model *model, uint32_t batch, bool with_targets)
+{
+    struct model_device *d = model->device;
+    void *gradient = model_output_gradient(model);
     enum rc rc = convert_input(model, batch);
 
     if (rc == RC_OK) rc = model_run_forward(model, d->input, batch, true);
-    if (rc != RC_OK) return rc;
-    loss.logits = is_input ? d->input : model_output(model);
-    loss.gradient = model_output_gradient(model);
-    rc = with_targets ? backend->ops->squared_error(backend, &loss)
-                      : backend->ops->cross_entropy(backend, &loss);
-    if (rc != RC_OK || loss.gradient == NULL) return rc;
+    if (rc == RC_OK) rc = add_loss(model, batch, with_targets, gradient);
+    if (rc != RC_OK || gradient == NULL) return rc;
     return model_run_backward(model, d->input, batch);
 }
 
@@ -264,16 +332,39 @@ static enum rc run_or_replay(struct model *model, uint32_t batch, bool with_targ
     return run_pass(model, batch, with_targets);
 }
 
+/* What a pass reads goes up. */
+static enum rc upload_feed(struct model *model, const struct model_feed *feed)
+{
+    struct model_device *d = model->device;
+    enum rc rc;
+
+    CHECK(d != NULL && feed->counted > 0);
+    CHECK(feed->batch > 0 && feed->batch <= model->batch_max);
+    backend_bind_thread(model->backend);
+    model->batch = 0;
+    rc = model->backend->ops->store(model->backend, d->passes, model->passes);
+    if (rc == RC_OK) rc = upload_input(model, feed->input, feed->batch);
+    return rc == RC_OK ? upload_answers(model, feed) : rc;
+}
+
+enum rc model_judge_pass(struct model *model, const struct model_feed *feed)
+{
+    enum rc rc = upload_feed(model, feed);
+
+    CHECK(model->heads == 1);
+    if (rc == RC_OK) rc = convert_input(model, feed->batch);
+    if (rc == RC_OK) rc = model_run_forward(model, model->device->input, feed->batch, false);
+    return rc == RC_OK ? add_loss(model, feed->batch, feed->labels == NULL, NULL) : rc;
+}
+
 enum rc model_train_pass(struct model *model, const struct model_feed *feed)
 {
     struct model_device *d = model->device;
-    const struct backend_ops *ops = model->backend->ops;
     bool with_targets = feed->labels == NULL;
-    enum rc rc;
+    enum rc rc = upload_feed(model, feed);
 
-    CHECK(d != NULL && model->with_gradients && feed->counted > 0);
-    CHECK(feed->batch > 0 && feed->batch <= model->batch_max);
-    backend_bind_thread(model->backend);
+    CHECK(model->with_gradients);
+    if (rc != RC_OK) return rc;
     if (feed->batch != d->recorded_batch || model->first != d->recorded_first ||
         with_targets != d->with_targets) {
         forget_recording(model);
@@ -282,12 +373,8 @@ enum rc model_train_pass(struct model *model, const struct model_feed *feed)
         d->with_targets = with_targets;
         d->equal_passes = 0;
     }
-    model->batch = 0;
     model->prepared = 0; /* a replay changes running statistics without a word */
-    rc = ops->store(model->backend, d->passes, model->passes);
-    if (rc == RC_OK) rc = upload_input(model, feed->input, feed->batch);
-    if (rc == RC_OK) rc = upload_answers(model, feed);
-    if (rc == RC_OK) rc = run_or_replay(model, feed->batch, with_targets);
+    rc = run_or_replay(model, feed->batch, with_targets);
     if (rc != RC_OK) return rc;
     d->equal_passes++;
     model->passes++;

@@ -164,6 +164,16 @@ static bool crosses(const struct model *model, uint32_t v)
     return false;
 }
 
+/* Of one sample. */
+static size_t value_bytes(const struct model *model, uint32_t v)
+{
+    const struct value *value = &model->values[v];
+    uint32_t stride = model->stages[value->producer].out_stride;
+    size_t values = stride > 0 ? stride * shape_rows(value->shape) : shape_values(value->shape);
+
+    return values * model->backend->value_bytes;
+}
+
 /* Unless a stage keeps it, nobody reads the output again once its gradient is there: one buffer for
  * both, which is the value's. */
 static void join_output(struct model *model, struct buffer *buffers)
@@ -186,7 +196,7 @@ static uint32_t list_buffers(struct model *model, const bool *kept, struct buffe
 
     for (uint32_t v = 1; v < n; v++) {
         const struct value *value = &model->values[v];
-        size_t bytes = shape_values(value->shape) * model->backend->value_bytes;
+        size_t bytes = value_bytes(model, v);
         struct buffer data = {.kind = BUFFER_VALUE, .owner = value->home, .bytes = bytes};
         struct buffer gradient = {
             .kind = BUFFER_GRADIENT, .owner = value->gradient_home, .bytes = bytes};

@@ -410,14 +410,15 @@ static enum rc fetch(const struct run *run, float *logits)
     float *to = is_merged ? model->merged : logits;
     const float *from = is_input ? run->input : value_at(model, output, 0);
     size_t count = rows * model->heads * model->classes;
-    enum rc rc = RC_OK;
+    enum rc rc;
 
     if (is_merged && model->backend->is_host) {
         loss_merge_heads(from, rows, model->heads, model->classes, logits);
         return RC_OK;
     }
-    if (model->device != NULL) rc = model_device_fetch(model, &from, count);
-    if (rc == RC_OK) {
+    if (model->device != NULL) {
+        rc = model_device_fetch(model, from, rows, to);
+    } else {
         rc = model->backend->ops->download(model->backend, to, from, count * sizeof(float));
     }
     if (rc == RC_OK && is_merged) {
@@ -500,7 +501,8 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
     if (logits_gradient == NULL) {
         CHECK(model->backend->is_host); /* it is there */
     } else if (model->device != NULL) {
-        rc = model_device_give(model, logits_gradient, gradient, count);
+        rc = model_device_give(model, logits_gradient, (size_t)model->batch * model_rows(model),
+                               gradient);
     } else {
         rc = model->backend->ops->upload(model->backend, gradient, logits_gradient,
                                          count * sizeof(float));

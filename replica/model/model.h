@@ -119,6 +119,8 @@ struct model_feed {
 /** Forward, loss, backward; nothing is waited for. The loss is added to sums on the device. From
  *  the third pass of as many samples on it is one launch. RC_NOMEM, RC_DEVICE. */
 MUST_USE enum rc model_train_pass(struct model *model, const struct model_feed *feed);
+/** The same for judging: forward as of an evaluation, and the loss. One head only. */
+MUST_USE enum rc model_judge_pass(struct model *model, const struct model_feed *feed);
 /** The sums since the last call, which are then zero; waits for the passes. */
 MUST_USE enum rc model_take_sums(struct model *model, struct loss_sums *sums);
 

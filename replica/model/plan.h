@@ -104,7 +104,8 @@ static inline struct model *model_owner(struct model *model)
 /* What a model has beside its plan where memory is not the host's (device.c). */
 struct model_device {
     float *input;          /* [batch_max] samples as the first stages read them */
-    float *floats;         /* the same, or logits, as the host has them */
+    float *floats;         /* the same as the host has them; NULL: the stages read them so */
+    void *outputs;         /* on the host: of a batch, as the backend has them; NULL until wanted */
     uint32_t *labels;      /* the number of rows that count, then a label for each */
     uint32_t *labels_host; /* the same, on the host */
     float *targets;        /* real values; NULL until wanted */
@@ -125,11 +126,12 @@ void model_device_destroy(struct model *model);
 const char *model_device_why(const struct model *model);
 /** The input of a pass to the device. */
 MUST_USE enum rc model_device_feed(struct model *model, const float *input, uint32_t batch);
-/** `*activations` (on the device) as float32, on the device. */
-MUST_USE enum rc model_device_fetch(struct model *model, const float **activations, size_t count);
-/** The other way round: a gradient of the host as activations `to`. */
-MUST_USE enum rc model_device_give(struct model *model, const float *gradient, float *to,
-                                   size_t count);
+/** `rows` rows of outputs (on the device) to the host, as float32. */
+MUST_USE enum rc model_device_fetch(struct model *model, const void *outputs, size_t rows,
+                                    float *logits);
+/** The other way round: a gradient of the host's as that of the outputs. */
+MUST_USE enum rc model_device_give(struct model *model, const float *gradient, size_t rows,
+                                   void *to);
 /** model_host_plane() here. */
 MUST_USE enum rc model_device_read(struct model *model, enum section section, const float **values);
 /** Until all that was called is done. */

@@ -88,16 +88,19 @@ struct stage {
     uint32_t partner; /* stage number of the other half: batch normalisation, tied embeddings */
     struct activation activation; /* of the next layer, which this stage computes too */
     bool has_bias;
+    bool is_last;   /* its output is the model's */
     void *state;    /* of the implementation */
     uint64_t flops; /* forward, a sample */
 
     /* Set by create(): */
-    uint32_t slice;        /* samples it likes at a time: stage_slice() */
-    size_t saved_bytes;    /* a sample, from the forward to the backward pass; multiple of 4 */
-    bool keeps_input;      /* the backward pass reads x */
-    bool keeps_output;     /* the backward pass reads y */
-    bool is_in_place;      /* y may be the memory of x[0] */
-    bool is_identity;      /* y is x[0], always */
+    uint32_t slice;      /* samples it likes at a time: stage_slice() */
+    uint32_t out_stride; /* values from row to row of an output that no stage reads; 0: no more than
+                            there are */
+    size_t saved_bytes;  /* a sample, from the forward to the backward pass; multiple of 4 */
+    bool keeps_input;    /* the backward pass reads x */
+    bool keeps_output;   /* the backward pass reads y */
+    bool is_in_place;    /* y may be the memory of x[0] */
+    bool is_identity;    /* y is x[0], always */
     bool is_in_place_back; /* dx of one input may be the memory of dy */
     bool is_padded;        /* computes whole slices: rows behind the last sample are zeroed */
     bool uses_scratch;     /* backward wants stage_pass.scratch where it must add to dx[0] */

@@ -243,7 +243,11 @@ def main():
     use_fused_attention(models)
     signal.signal(signal.SIGTERM, on_stop)
     tried, failed, rates, best, parameters = {}, {}, {}, None, 0
+    is_late = False
     for name, form, compiled, is_graph in settings(args.model, args.precision, args.warm):
+        if is_late:
+            failed[name] = "not tried: the time was up"
+            continue
         try:
             found, parameters, is_plain = try_one(torch, args, form, compiled, is_graph)
             name = name.removesuffix(", graph") if is_plain else name
@@ -252,7 +256,8 @@ def main():
             print(f"{args.model} {args.precision}: {name}: {tried[name]:.1f} steps/s", file=sys.stderr)
         except Stopped:
             failed[name] = "stopped: the time was up"
-            break
+            is_late = True
+            continue
         except Exception as error:  # one way that does not work is no reason not to try the others
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
             print(f"{args.model} {args.precision}: {name}: {failed[name]}", file=sys.stderr)

@@ -15,6 +15,8 @@
 enum { COURSE_STEPS_MAX = 64, TEXT_BYTES = 24 * 1024 };
 
 /* What only the virtual device can be told; NULL in programs for a real one. */
+#pragma weak cudaDeviceSynchronize
+#pragma weak cudaSetDevice
 #pragma weak virtual_configure
 #pragma weak virtual_options_default
 #pragma weak virtual_memory_used

@@ -184,10 +184,17 @@ static inline float *parity_get_values(struct parity *p, const float *from, size
 
 static inline float *parity_get_activations(struct parity *p, const float *from, size_t n)
 {
-    float *values = parity_block(p, n * sizeof(float));
+    float *values = parity_host(p, n * sizeof(float));
 
-    parity_ok(p, p->device->ops->from_activations(p->device, from, values, n));
-    return parity_get_values(p, values, n);
+    parity_ok(p, p->device->ops->download(p->device, values, from, n * p->device->value_bytes));
+    for (size_t i = p->is_bf16 ? n : 0; i-- > 0;) { /* from the last on: they grow where they are */
+        uint16_t half;
+        uint32_t bits;
+        memcpy(&half, (const char *)values + i * sizeof(half), sizeof(half));
+        bits = (uint32_t)half << 16;
+        memcpy(&values[i], &bits, sizeof(bits));
+    }
+    return values;
 }
 
 /* --- comparing ---------------------------------------------------------------------------------*/

@@ -4,6 +4,7 @@ Markdown on standard output. What was not measured is shown as such.
 
     report.py FOLDER
 """
+import csv
 import json
 import os
 import statistics
@@ -90,6 +91,29 @@ def averaging(folder):
     return rows
 
 
+def profiles(folder):
+    """Time by kernel, where ncu was there: profile-MODEL.csv, its rows of gpu__time_duration.sum."""
+    out = []
+    for name in sorted(os.listdir(folder)):
+        if not (name.startswith("profile-") and name.endswith(".csv")):
+            continue
+        times = {}
+        for row in csv.DictReader(line for line in text(folder, name).splitlines() if line.startswith('"')):
+            try:
+                time = float(row["Metric Value"].replace(",", ""))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue
+            kernel = times.setdefault(row["Kernel Name"].split("(")[0], [0, 0.0])
+            kernel[0] += 1
+            kernel[1] += time
+        total = sum(time for _, time in times.values())
+        out += [f"Time by kernel, {name[len('profile-'):-len('.csv')]}:", "", "| kernel | launches | share |", "|---|---|---|"]
+        out += [f"| {kernel[:80]} | {count} | {time / total:.1%} |" for kernel, (count, time) in
+                sorted(times.items(), key=lambda item: -item[1][1])[:25] if total > 0]
+        out += [""]
+    return out
+
+
 def number(value, form="{:,.0f}"):
     return "not measured" if value is None else form.format(value)
 
@@ -100,13 +124,15 @@ def markdown(report):
     out += [f"| {row['part']} | {row['verdict']} | {row['seconds']} | {row['note']} |" for row in report["parts"]]
     out += ["", "Training, samples or tokens a second (medians):", "",
             "| model | batch | precision | grapevine | PyTorch | ratio | against PyTorch with float32 parameters | "
-            "PyTorch was fastest with |", "|---|---|---|---|---|---|---|---|"]
+            "PyTorch was fastest with | without a figure |", "|---|---|---|---|---|---|---|---|---|"]
     for row in report["training"]:
         same, ours = row.get("theirs_same_numbers"), row.get("ours")
         ratio = ours / same if same and ours else None
         out.append(f"| {row['model']} | {row['batch']} | {row['precision']} | {number(ours)} | "
                    f"{number(row.get('theirs'))} | {number(row.get('ratio'), '{:.2f}')} | {number(ratio, '{:.2f}')} | "
-                   f"{row.get('setting', '')} |")
+                   f"{row.get('setting', '')} | "
+                   f"{'; '.join(f'{name} ({why})' for name, why in row.get('failed', {}).items())} |")
+    out += ["", *profiles(report["folder"])]
     rows = report["kernels"]
     bus, plain = find(rows, "copy to page-locked memory"), find(rows, "snapshot", "f32")
     out += ["", f"A snapshot of 500 MB leaves the device at {number(plain, '{:.1f}')} GB/s; the bus does "
@@ -133,7 +159,7 @@ def main():
     when = text(folder, "when").splitlines() + ["", ""]
     report = {
         "date": when[0], "revision": when[1], "card": text(folder, "card"), "parts": parts(folder),
-        "training": training(folder), "averaging": averaging(folder), "kernels": kernels(folder),
+        "folder": folder, "training": training(folder), "averaging": averaging(folder), "kernels": kernels(folder),
     }
     table = markdown(report)
     with open(os.path.join(folder, "report.md"), "w") as file:

@@ -4,16 +4,19 @@
 # accesses, measures speed beside PyTorch on the same card, and prints one table. A part that fails
 # does not stop the next one.
 #
-#   tests/cuda/run_all.sh [--quick] [--out DIR] [--build DIR] [PART...]
+#   tests/cuda/run_all.sh [--quick] [--out DIR] [--build DIR] [--module FILE] [PART...]
 #   tests/cuda/run_all.sh --fetch DIR       on a Debian machine with a network: packages into DIR
 #
-#   PART     build parity sanitizer kernels train averaging table; all of them if none is named.
-#            Results of parts stay in --out, so that several calls make one table. A part takes the
-#            time that the others leave it: `build parity sanitizer` and then `kernels train
-#            averaging table` get further than all at once.
+#   PART     build parity train kernels averaging profile sanitizer table; all of them if none is
+#            named, in this order. Results of parts stay in --out, so that several calls make one
+#            table. A part takes the time that the others leave it: `build parity train` and then
+#            `kernels averaging profile sanitizer table` get further than all at once.
 #   --quick  fewer repetitions and models: about four minutes
-#   --out    results (default build/gpu-results): report.md, report.json, a log for each part
+#   --out    results (default build/gpu-results): report.md, report.json, a log for each part, and
+#            all of it in one file, gpu-results.tar.gz
 #   --build  (default build/gpu)
+#   --module a grapevine-cuda.so that was built elsewhere from this revision: taken if it loads here,
+#            which saves most of the time that building takes
 #
 # From the environment:
 #   GRAPEVINE_DEBS=DIR  use the packages in DIR (from --fetch) instead of the machine's: they are
@@ -33,7 +36,7 @@ packages=(
     libgfortran5 libquadmath0 libdnnl-dev libdnnl2 ocl-icd-libopencl1 libcmocka-dev libcmocka0
     pkgconf pkgconf-bin libpkgconf3 libprotobuf-c-dev libprotobuf-c1 protobuf-c-compiler libprotoc32 libprotobuf32
 )
-all_parts=(build parity sanitizer kernels train averaging table)
+all_parts=(build parity train kernels averaging profile sanitizer table)
 
 usage() {
     sed -n '/^#   tests/,/^#$/p' "$0" | sed 's/^# *//'
@@ -52,22 +55,24 @@ fetch() { # fetch DIR
 }
 
 quick=no
+module=""
 out=$root/build/gpu-results
 build=$root/build/gpu
 parts=()
 while [ $# -gt 0 ]; do
     case $1 in
     --quick) quick=yes ;;
-    --out | --build | --fetch)
+    --out | --build | --module | --fetch)
         [ $# -ge 2 ] || usage
         case $1 in
         --out) out=$2 ;;
         --build) build=$2 ;;
+        --module) module=$(realpath "$2") || exit 1 ;;
         --fetch) fetch "$2" ;;
         esac
         shift
         ;;
-    build | parity | sanitizer | kernels | train | averaging | table) parts+=("$1") ;;
+    build | parity | train | kernels | averaging | profile | sanitizer | table) parts+=("$1") ;;
     *) usage ;;
     esac
     shift
@@ -79,6 +84,7 @@ out=$(cd "$out" && pwd)
 build=$(cd "$build" && pwd)
 export OMP_WAIT_POLICY=PASSIVE
 grapevine=$build/grapevine
+warmed=${TMPDIR:-/tmp}/grapevine-pytorch-warmed # as PyTorch's cache: gone with the machine
 
 # --- what is here ------------------------------------------------------------------------------------
 
@@ -167,10 +173,11 @@ ours=(env -u GRAPEVINE_DEBS "LD_LIBRARY_PATH=$build/beside${LD_LIBRARY_PATH:+:$L
 
 # --- parts -------------------------------------------------------------------------------------------
 
-# While others use the processor: PyTorch compiles what it will be measured with, for its cache. All
-# of it ends before anything is timed.
+# PyTorch compiles what it will be measured with, for its cache on disk: while we build, or else when
+# `train` begins, unless that has been done. All of it ends before anything is timed.
 warm_pytorch() {
     local model batch
+    rm -f "$out/warm"
     while read -r model batch _; do
         case $model in lstm) continue ;; esac
         nice "$python" "$here/compare_pytorch_gpu.py" "$model" "$batch" 0.1 --precision bf16 --warm \
@@ -179,9 +186,12 @@ warm_pytorch() {
     done < <(train_rows | grep bf16)
 }
 
-cool_pytorch() {
-    local pid
+cool_pytorch() { # cool_pytorch SECONDS: after so many at most
+    local pid end=$((SECONDS + $1))
     [ -e "$out/warm" ] || return 0
+    while read -r pid; do
+        while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do sleep 0.5; done
+    done <"$out/warm"
     while read -r pid; do
         ! kill -0 "$pid" 2>/dev/null || kill "$pid"
     done <"$out/warm"
@@ -190,6 +200,15 @@ cool_pytorch() {
         ! kill -0 "$pid" 2>/dev/null || kill -KILL "$pid"
     done <"$out/warm"
     rm -f "$out/warm"
+    touch "$warmed"
+}
+
+# A module that was built elsewhere, if it is of this revision and its libraries are here.
+take_module() {
+    [ -n "$module" ] || return 1
+    cp "$module" "$build/grapevine-cuda.so"
+    "${ours[@]}" "$grapevine" doctor >"$out/doctor" 2>&1
+    ! grep -qE 'no CUDA module|cannot be opened|another build' "$out/doctor" || { grep cuda "$out/doctor"; return 1; }
 }
 
 part_build() {
@@ -208,17 +227,26 @@ part_build() {
     cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGRAPEVINE_WERROR=OFF \
         -DCMAKE_C_FLAGS="$includes" -DCMAKE_CXX_FLAGS="$includes" -DCMAKE_CUDA_FLAGS="$includes" \
         -DCMAKE_CUDA_ARCHITECTURES="${architecture:-90}" "${arguments[@]}" || return 1
-    mapfile -t targets < <(ninja -C "$build" -t targets all | grep -oE '^cuda_[a-z0-9_]+: phony' | cut -d: -f1)
+    mapfile -t targets < <(ninja -C "$build" -t targets all | grep -oE '^(cuda_[a-z0-9_]+|attention_graph): phony' | cut -d: -f1)
     if [ ${#targets[@]} -eq 0 ]; then
         note "CMake has not found the CUDA toolkit with cuDNN and NCCL, or cmocka"
         return 1
     fi
-    cmake --build "$build" --target grapevine grapevine_cuda "${targets[@]}" || return 1
-    note "${#targets[@]} test programs, sm_${architecture:-90}"
+    cmake --build "$build" --target grapevine || return 1
+    if take_module; then
+        note "the module is $module"
+    else
+        [ -z "$module" ] || note "$module does not load here: built anew"
+        cmake --build "$build" --target grapevine_cuda || return 1
+    fi
+    # A file that does not compile costs its own tests only.
+    cmake --build "$build" --target "${targets[@]}" -- -k 0
+    note "$(programs | wc -l) of ${#targets[@]} test programs, sm_${architecture:-90}"
+    [ "$(programs | wc -l)" -eq ${#targets[@]} ]
 }
 
 programs() { # the parity suite as built
-    find "$build/tests/cuda" -maxdepth 1 -type f -executable -name 'cuda_*' -printf '%f\n' | sort
+    find "$build/tests/cuda" -maxdepth 1 -type f -executable \( -name 'cuda_*' -o -name attention_graph \) -printf '%f\n' | sort
 }
 
 # run_programs FOLDER SECONDS COMMAND...: each name on standard input, four at a time, all of them in
@@ -317,12 +345,13 @@ train_rows() {
     echo resnet18 256 f32
 }
 
-# Seconds that PyTorch gets for a model: compiling takes most of it.
+# Seconds that PyTorch gets for a model: compiling takes most of it. What it does not get to in them
+# the table names.
 patience_of() {
     case $1 in
-    gpt2-small) if_quick 40 90 ;;
-    resnet18 | gpt-nano) if_quick 25 60 ;;
-    *) echo 25 ;;
+    gpt2-small) if_quick 60 180 ;;
+    resnet18 | gpt-nano) if_quick 40 100 ;;
+    *) echo 60 ;;
     esac
 }
 
@@ -330,6 +359,8 @@ patience_of() {
 part_train() {
     local model batch precision verdict=0 rows=0 begun=$SECONDS left late=()
     rm -f "$out"/train.jsonl
+    [ -e "$warmed" ] || warm_pytorch
+    cool_pytorch $((limit / 4))
     while read -r model batch precision; do
         left=$((limit - SECONDS + begun - 20))
         if [ "$left" -lt 20 ]; then
@@ -425,6 +456,24 @@ part_averaging() {
     return "$verdict"
 }
 
+# Where the time goes: by layer, as we see it, with what was chosen for convolutions and attention, and
+# by kernel where NVIDIA's profiler is installed (and counters are allowed to us).
+part_profile() {
+    local model batch bench verdict=0
+    while read -r model batch; do
+        bench=("${ours[@]}" "$grapevine" bench train --device cuda --model "$model" --batch "$batch" --precision bf16)
+        "${bench[@]}" --seconds 2 --profile >"$out/profile-$model.txt" 2>&1 || verdict=1
+        command -v ncu >/dev/null || continue
+        timeout -k 2 $((limit / 3)) ncu --metrics gpu__time_duration.sum --csv --graph-profiling node --launch-skip 3000 \
+            --launch-count 2000 "${bench[@]}" --seconds 1 >"$out/profile-$model.csv" 2>&1
+    done < <(
+        echo gpt2-small 16
+        echo resnet18 256
+    )
+    command -v ncu >/dev/null || note "ncu is not installed: by layer only"
+    return "$verdict"
+}
+
 part_table() {
     "$python" "$here/report.py" "$out"
 }
@@ -444,6 +493,7 @@ run_part() {
     kernels) part_kernels ;;
     train) part_train ;;
     averaging) part_averaging ;;
+    profile) part_profile ;;
     table) part_table ;;
     esac
 }
@@ -473,8 +523,9 @@ least_of() {
     case $1 in
     build) echo 100 ;;
     parity | kernels | averaging) echo 40 ;;
-    sanitizer) if_quick 40 60 ;;
-    train) if_quick 60 130 ;;
+    profile) echo 20 ;;
+    sanitizer) echo 40 ;;
+    train) if_quick 60 180 ;;
     *) echo 0 ;;
     esac
 }
@@ -483,10 +534,11 @@ most_of() {
     case $1 in
     build) echo 300 ;;
     parity) echo 150 ;;
-    sanitizer) if_quick 60 "$(case " ${parts[*]} " in *" train "*) echo 110 ;; *) echo 500 ;; esac)" ;;
+    sanitizer) if_quick 60 500 ;;
     kernels) if_quick 50 90 ;;
-    train) if_quick 120 500 ;;
+    train) if_quick 150 540 ;;
     averaging) if_quick 45 60 ;;
+    profile) if_quick 30 90 ;;
     *) echo 20 ;;
     esac
 }
@@ -513,7 +565,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv
 worst=0
 for ((i = 0; i < ${#parts[@]}; i++)); do
     part=${parts[i]}
-    case $part in kernels | train | averaging) cool_pytorch ;; esac
+    case $part in kernels | averaging | profile) cool_pytorch 0 ;; esac
     limit=$(limit_of "${parts[@]:i}")
     rm -f "$out/note"
     begun=$SECONDS
@@ -538,5 +590,6 @@ for ((i = 0; i < ${#parts[@]}; i++)); do
     printf '%s\t%s\t%s\t%s\n' "$part" "$verdict" $((SECONDS - begun)) "$(paste -sd ';' "$out/note" 2>/dev/null)" >>"$out/status.tsv"
     echo "$verdict in $((SECONDS - begun)) s: $(paste -sd ';' "$out/note" 2>/dev/null)"
 done
-cool_pytorch
+cool_pytorch 0
+tar -C "$out" --exclude=./gpu-results.tar.gz -czf "$out/gpu-results.tar.gz" . && echo "all of it: $out/gpu-results.tar.gz"
 exit "$worst"

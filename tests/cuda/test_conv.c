@@ -340,10 +340,42 @@ static void recordings_repeat_the_calls(bool is_bf16, uint64_t seed)
 }
 PARITY_TEST(recordings_repeat_the_calls)
 
+/* What is no number comes out as such: the library's relu makes 0 of it. */
+static void no_nan_is_hidden(bool is_bf16, uint64_t seed)
+{
+    struct parity *p = parity_begin(is_bf16, seed);
+    struct scene s = {.options = {.in = {.channels = 8, .height = 5, .width = 5, .block = 1},
+                                  .out_channels = 8,
+                                  .kernel_height = 1,
+                                  .kernel_width = 1,
+                                  .stride = 1,
+                                  .dilation = 1,
+                                  .groups = 1,
+                                  .images = 2,
+                                  .with_bias = seed % 2 == 0,
+                                  .with_relu = true}};
+    size_t n = 2 * 8 * 25;
+    float *x, *y = parity_room(p, n), *got;
+
+    scene_create(p, &s);
+    x = parity_activations(p, n, 1.0);
+    x[7] = NAN;
+    parity_ok(p, s.device->ops->forward(s.device, put_images(p, s.options.in, 2, x), y));
+    got = in_blocks(p, s.device->out, 2, parity_get_activations(p, y, n), true);
+    for (size_t i = 0; i < n; i++) {
+        bool is_of_it = i < 8 * 25 && i % 25 == 7;
+        check_seed(seed, isnan(got[i]) == is_of_it);
+    }
+    p->checks++;
+    scene_destroy(&s);
+    parity_end(p);
+}
+PARITY_TEST(no_nan_is_hidden)
+
 static const struct CMUnitTest tests[] = {
     PARITY_BOTH(convolutions_are_as_their_twins),  PARITY_BOTH(local_layers_are_as_their_twins),
     PARITY_BOTH(common_layers_are_as_their_twins), PARITY_BOTH(layers_for_inference_are_enough),
-    PARITY_BOTH(recordings_repeat_the_calls),
+    PARITY_BOTH(recordings_repeat_the_calls),      PARITY_BOTH(no_nan_is_hidden),
 };
 
 PARITY_MAIN("conv", tests)

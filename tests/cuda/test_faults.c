@@ -197,12 +197,16 @@ static void memory_that_is_short_is_told_and_nothing_is_kept(void **state)
     parity_checks += failures;
 }
 
-/* Asks all devices, and so waits for them. */
+/* Asks both devices, and waits for what they have yet to do. */
 static void settle(struct learner *learner)
 {
     struct evaluation evaluation;
 
     assert_int_equal(learner->ops->evaluate(learner, 0, &evaluation), RC_OK);
+    for (int device = 2; device-- > 0;) {
+        assert_int_equal(cudaSetDevice(device), cudaSuccess);
+        assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+    }
 }
 
 static void configure_two(uint64_t lost_after)

@@ -96,8 +96,11 @@ static void scene_prepare(struct parity *p, struct scene *s)
 
 static void scene_create(struct parity *p, struct scene *s)
 {
+    struct linear_options host = s->options;
+
     parity_ok(p, p->device->ops->linear_create(p->device, &s->options, &s->device));
-    parity_ok(p, p->host->ops->linear_create(p->host, &s->options, &s->host));
+    host.y_stride = 0;
+    parity_ok(p, p->host->ops->linear_create(p->host, &host, &s->host));
     scene_prepare(p, s);
 }
 
@@ -248,6 +251,104 @@ static void any_count_of_rows_will_do(bool is_bf16, uint64_t seed)
 }
 PARITY_TEST(any_count_of_rows_will_do)
 
+/* What is no number comes out as such, whatever follows the product: libraries' relu makes 0 of it.
+ */
+static void no_nan_is_hidden(bool is_bf16, uint64_t seed)
+{
+    for (int kind = 0; kind < ACTIVATION_COUNT; kind++) {
+        struct parity *p = parity_begin(is_bf16, seed);
+        struct scene s = {.options = {.in = 32,
+                                      .out = 16,
+                                      .rows_max = 8,
+                                      .with_bias = seed % 2 == 0,
+                                      .activation = {(enum activation_kind)kind, 0.1F}}};
+        float *x = parity_activations(p, 8 * 32, 1.0), *y = parity_room(p, 8 * 16), *got;
+
+        scene_create(p, &s);
+        x[3 * 32 + 5] = NAN;
+        parity_ok(
+            p, s.device->ops->forward(s.device, 8, parity_put_activations(p, x, 8 * 32), NULL, y));
+        got = parity_get_activations(p, y, 8 * 16);
+        for (size_t i = 0; i < 8 * 16; i++) {
+            check_seed(seed, isnan(got[i]) == (i / 16 == 3));
+        }
+        p->checks++;
+        scene_destroy(&s);
+        parity_end(p);
+    }
+}
+PARITY_TEST(no_nan_is_hidden)
+
+/* `rows` rows of `count` activations, `stride` apart with zeros between. */
+static float *put_apart(struct parity *p, const float *values, size_t rows, size_t count,
+                        size_t stride)
+{
+    float *apart = parity_host(p, rows * stride * sizeof(float));
+
+    memset(apart, 0, rows * stride * sizeof(float));
+    for (size_t r = 0; r < rows; r++) {
+        memcpy(apart + r * stride, values + r * count, count * sizeof(float));
+    }
+    return parity_put_activations(p, apart, rows * stride);
+}
+
+/* Rows of outputs that are further apart than they are long hold the same, and zeros between; so do
+ * gradients. */
+static void rows_may_be_apart(void **state)
+{
+    static const size_t shapes[][3] = {{24, 10, 16}, {16, 73, 128}, {1, 5, 8}, {40, 1, 8}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(shapes); i++) {
+        struct parity *p = parity_begin(true, i);
+        size_t in = shapes[i][0], out = shapes[i][1], stride = shapes[i][2], rows = 9;
+        struct scene s = {.options = {.in = in,
+                                      .out = out,
+                                      .rows_max = rows,
+                                      .y_stride = stride,
+                                      .with_bias = i % 2 == 0,
+                                      .with_gradients = true,
+                                      .with_input_gradient = true}};
+        float *x = parity_activations(p, rows * in, 1.0), *got, *wanted;
+        float *dy = parity_activations(p, rows * out, 1.0), *dx, *dweight, *dbias;
+        struct linear_backward back = {.rows = rows, .x = x, .dy = dy, .is_first = true}, there;
+
+        scene_create(p, &s);
+        wanted = parity_host(p, rows * out * sizeof(float));
+        back.y = wanted;
+        back.dx = dx = parity_host(p, rows * in * sizeof(float));
+        back.dweight = dweight = parity_host(p, in * out * sizeof(float));
+        back.dbias = dbias = s.options.with_bias ? parity_host(p, out * sizeof(float)) : NULL;
+        there = back;
+        there.x = parity_put_activations(p, x, rows * in);
+        there.y = parity_room(p, rows * stride);
+        there.dy = put_apart(p, dy, rows, out, stride);
+        there.dx = parity_room(p, rows * in);
+        there.dweight = parity_block(p, in * out * sizeof(float));
+        if (dbias != NULL) there.dbias = parity_block(p, out * sizeof(float));
+        parity_ok(p, s.device->ops->forward(s.device, rows, there.x, NULL,
+                                            backend_at(p->device, there.y, 0)));
+        parity_ok(p, s.host->ops->forward(s.host, rows, x, NULL, wanted));
+        got = parity_get_activations(p, there.y, rows * stride);
+        for (size_t r = 0; r < rows; r++) {
+            for (size_t c = out; c < stride; c++) {
+                assert_true(got[r * stride + c] == 0.0F);
+            }
+            memmove(got + r * out, got + r * stride, out * sizeof(*got));
+        }
+        parity_compare(p, i, "y", got, wanted, rows * out, LIMIT_BF16);
+        parity_ok(p, s.device->ops->backward(s.device, &there));
+        parity_ok(p, s.host->ops->backward(s.host, &back));
+        parity_check_activations(p, i, "dx", there.dx, dx, rows * in, LIMIT, LIMIT_BF16);
+        parity_check_values(p, i, "dweight", there.dweight, dweight, in * out, LIMIT, LIMIT_BF16);
+        if (dbias != NULL) {
+            parity_check_values(p, i, "dbias", there.dbias, dbias, out, LIMIT, LIMIT_BF16);
+        }
+        scene_destroy(&s);
+        parity_end(p);
+    }
+}
+
 /* Recorded passes, run again on other inputs, give the bits that direct calls give. */
 static void recordings_repeat_the_calls(bool is_bf16, uint64_t seed)
 {
@@ -347,6 +448,8 @@ static void products_are_as_their_twins(void **state)
 static const struct CMUnitTest tests[] = {
     PARITY_BOTH(layers_are_as_their_twins),
     PARITY_BOTH(any_count_of_rows_will_do),
+    PARITY_BOTH(no_nan_is_hidden),
+    cmocka_unit_test(rows_may_be_apart),
     PARITY_BOTH(recordings_repeat_the_calls),
     cmocka_unit_test(products_are_as_their_twins),
 };

@@ -44,12 +44,24 @@ static struct scene scene_create(bool is_bf16, uint64_t seed, const uint32_t *sh
 struct layout {
     size_t logits, gradient;
     bool is_in_place;
+    size_t between; /* values from the end of a row to the next */
 };
 
 struct outcome {
     struct loss_sums sums;
     float *gradient;
 };
+
+/* The logits in rows that are `stride` apart, with NaN between. */
+static float *spread(const struct scene *s, size_t stride)
+{
+    float *apart = parity_host(s->p, s->rows * stride * sizeof(*apart));
+
+    for (uint32_t r = 0; r < s->rows; r++) {
+        memcpy(apart + r * stride, s->logits + (size_t)r * s->outputs, s->outputs * sizeof(*apart));
+    }
+    return apart;
+}
 
 /* `calls` of them, each adding to the sums. layout NULL: without a gradient. */
 static struct outcome run(const struct scene *s, const struct layout *layout, int calls)
@@ -59,15 +71,16 @@ static struct outcome run(const struct scene *s, const struct layout *layout, in
     const struct layout *at = layout != NULL ? layout : &aligned;
     struct parity *p = s->p;
     const struct backend_ops *ops = p->device->ops;
-    size_t n = values_of(s);
-    float *values = parity_put_values(p, s->logits, n);
+    size_t stride = s->outputs + at->between, n = s->rows * stride;
+    float *values = parity_put_values(p, spread(s, stride), n);
     float *logits = backend_at(p->device, parity_room(p, n + 8), at->logits);
     float *gradient = backend_at(p->device, parity_room(p, n + 8), at->gradient);
     struct device_loss loss = {
         .rows = s->rows,
         .outputs = s->outputs,
         .logits = logits,
-        .targets = parity_put_values(p, s->targets, n),
+        .stride = at->between > 0 ? (uint32_t)stride : 0,
+        .targets = parity_put_values(p, s->targets, values_of(s)),
         .counted = parity_put(p, &s->counted, sizeof(s->counted)),
         .gradient = layout == NULL        ? NULL
                     : layout->is_in_place ? logits
@@ -83,7 +96,15 @@ static struct outcome run(const struct scene *s, const struct layout *layout, in
                                        : ops->squared_error(p->device, &loss));
     }
     parity_ok(p, ops->download(p->device, &outcome.sums, loss.sums, sizeof(outcome.sums)));
-    if (layout != NULL) outcome.gradient = parity_get_activations(p, loss.gradient, n);
+    if (layout == NULL) return outcome;
+    outcome.gradient = parity_get_activations(p, loss.gradient, n);
+    for (uint32_t r = 0; r < s->rows; r++) {
+        memmove(outcome.gradient + (size_t)r * s->outputs, outcome.gradient + r * stride,
+                s->outputs * sizeof(float));
+        for (size_t i = r * stride + s->outputs; i < (r + 1) * stride; i++) {
+            assert_true(outcome.gradient[i] == 0.0F);
+        }
+    }
     return outcome;
 }
 
@@ -145,8 +166,9 @@ static void check_same(const struct scene *s, uint64_t seed, const struct outcom
  * gradient; and equal calls give equal bits. */
 static void check_scene(const struct scene *s, uint64_t seed)
 {
-    const struct layout aligned = {0}, in_place = {.is_in_place = true}, odd = {3, 3, false};
-    const struct layout apart = {1, 2, false}, odd_in_place = {5, 0, true};
+    const struct layout aligned = {0}, in_place = {.is_in_place = true}, odd = {3, 3, false, 0};
+    const struct layout apart = {1, 2, false, 0}, odd_in_place = {5, 0, true, 0};
+    const struct layout padded = {0, 0, true, (64 - s->outputs % 64) % 64 + 8};
     struct outcome wanted = run_on_host(s), got = run(s, &aligned, 1), again = run(s, &aligned, 1);
 
     check_sums(s, seed, got.sums, wanted.sums, 1.0);
@@ -162,6 +184,9 @@ static void check_scene(const struct scene *s, uint64_t seed)
     check_gradient(s, seed, again.gradient, wanted.gradient);
     got = run(s, &apart, 3);
     check_sums(s, seed, got.sums, wanted.sums, 3.0);
+    check_gradient(s, seed, got.gradient, wanted.gradient);
+    got = run(s, &padded, 1);
+    check_sums(s, seed, got.sums, wanted.sums, 1.0);
     check_gradient(s, seed, got.gradient, wanted.gradient);
     got = run(s, NULL, 2);
     check_sums(s, seed, got.sums, wanted.sums, 2.0);

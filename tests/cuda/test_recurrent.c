@@ -275,11 +275,59 @@ static void recordings_repeat_the_calls(bool is_bf16, uint64_t seed)
 }
 PARITY_TEST(recordings_repeat_the_calls)
 
+/* The same layer twice gives the same bits, forward and backward: on a GPU only with one size of
+ * workspace (CUBLAS_WORKSPACE_CONFIG), and where there is enough to do that sums are cut. */
+static void equal_calls_give_equal_bits(bool is_bf16, uint64_t seed)
+{
+    struct parity *p = parity_begin(is_bf16, seed);
+    struct scene s = {.options = {.kind = (enum recurrent_kind)(seed % 3),
+                                  .in = 40,
+                                  .hidden = 48,
+                                  .steps = 9,
+                                  .samples_max = 8,
+                                  .truncate = 9,
+                                  .with_gradients = true,
+                                  .with_input_gradient = true}};
+    struct recurrent_backward pass = {.samples = 8, .is_first = true};
+    struct batch batch;
+    float *first[4];
+
+    scene_create(p, &s);
+    check_forward(p, seed, &s, 8, true, &batch);
+    pass.x = batch.x_there;
+    pass.y = batch.y_there;
+    pass.saved = batch.saved;
+    pass.dy = parity_put_activations(p, parity_activations(p, batch.y_count, 1.0), batch.y_count);
+    pass.dx = parity_room(p, batch.x_count);
+    pass.dinput = parity_block(p, s.counts[0] * sizeof(float));
+    pass.dhidden = parity_block(p, s.counts[1] * sizeof(float));
+    pass.dbias_input = parity_block(p, s.counts[2] * sizeof(float));
+    pass.dbias_hidden = parity_block(p, s.counts[3] * sizeof(float));
+    for (int run = 0; run < 3; run++) {
+        float *now[4];
+
+        parity_ok(p, s.device->ops->forward(s.device, 8, pass.x, batch.y_there, batch.saved));
+        parity_ok(p, s.device->ops->backward(s.device, &pass));
+        now[0] = parity_get_activations(p, pass.y, batch.y_count);
+        now[1] = parity_get_activations(p, pass.dx, batch.x_count);
+        now[2] = parity_get_values(p, pass.dinput, s.counts[0]);
+        now[3] = parity_get_values(p, pass.dhidden, s.counts[1]);
+        if (run == 0) memcpy(first, now, sizeof(first));
+        check_seed(seed, memcmp(first[0], now[0], batch.y_count * sizeof(float)) == 0);
+        check_seed(seed, memcmp(first[1], now[1], batch.x_count * sizeof(float)) == 0);
+        check_seed(seed, memcmp(first[2], now[2], s.counts[0] * sizeof(float)) == 0);
+        check_seed(seed, memcmp(first[3], now[3], s.counts[1] * sizeof(float)) == 0);
+        p->checks++;
+    }
+    scene_destroy(&s);
+    parity_end(p);
+}
+PARITY_TEST(equal_calls_give_equal_bits)
+
 static const struct CMUnitTest tests[] = {
-    PARITY_BOTH(layers_are_as_their_twins),
-    PARITY_BOTH(passes_for_inference_are_as_their_twins),
-    PARITY_BOTH(passes_do_not_meet),
-    PARITY_BOTH(recordings_repeat_the_calls),
+    PARITY_BOTH(layers_are_as_their_twins),   PARITY_BOTH(passes_for_inference_are_as_their_twins),
+    PARITY_BOTH(passes_do_not_meet),          PARITY_BOTH(recordings_repeat_the_calls),
+    PARITY_BOTH(equal_calls_give_equal_bits),
 };
 
 PARITY_MAIN("recurrent", tests)

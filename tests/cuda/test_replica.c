@@ -188,6 +188,26 @@ static void a_clipped_step_is_as_long_as_the_limit(void **state)
     course_end(&course);
 }
 
+/* What a peer multiplies its rate with, as it adapts to the swarm. */
+static void the_rate_is_multiplied(void **state)
+{
+    struct replica_options options = options_of("mlp", "digits");
+    struct backend *backend = side_open(ON_DEVICE, false);
+    struct learner *learner;
+    struct course course;
+
+    (void)state;
+    options.optimizer = "sgd:lr=1";
+    options.clip = 0.01;
+    learner = make(backend, &options);
+    learner->ops->set_rate_factor(learner, 0.5);
+    course = course_of(learner, 1);
+    assert_float_equal(way_of(&course), 0.005, 1e-5);
+    course_end(&course);
+    learner->ops->destroy(learner);
+    backend_destroy(backend);
+}
+
 /* Portions end with an answer from the device; passes are recorded from the third on. Equal calls
  * give equal bits, so neither may show. */
 static void steps_in_any_portions_are_the_same_steps(void **state)
@@ -264,6 +284,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_optimizer_takes_the_processors_steps),
     cmocka_unit_test(accumulation_clipping_and_growing_batches_are_the_processors),
     cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
+    cmocka_unit_test(the_rate_is_multiplied),
     cmocka_unit_test(steps_in_any_portions_are_the_same_steps),
     cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
     cmocka_unit_test(stop_is_honoured_between_steps),

@@ -8,7 +8,8 @@
  *          another layout are rewritten on the way, and so are their gradients.
  * Choice   For each pass the library lists its algorithms, best first, by a heuristic; the first
  *          that is deterministic, fits into a workspace of WORKSPACE_BYTES_MAX and runs, is taken.
- *          It is tried at creation, in memory of its own, and so is bias and relu in the same call.
+ *          It is tried at creation, in memory of its own. Bias and relu follow by a kernel of ours:
+ *          the library's relu makes 0 of a NaN, which then nobody would notice.
  *          The list depends on shape and device alone, so that equal calls give equal bits;
  *          measuring would not, and takes seconds for a net of fifty layers.
  * Others   What cuDNN has nothing for, and locally connected layers, conv_local.cu computes.
@@ -36,7 +37,7 @@ struct choice {
 
 struct pass {
     cudnnConvolutionDescriptor_t conv;
-    int algorithm;
+    int algorithm, rank; /* the library's number, and its place in the library's list */
     size_t workspace_bytes;
 };
 
@@ -53,14 +54,11 @@ struct conv_cuda {
     struct image_shape in; /* as the library reads it */
     bool is_last;          /* images and filters have their channels last there */
     bool rewrites;         /* options.in is of another layout */
-    bool fuses;            /* bias, and relu where wanted, in the library's forward pass */
-    cudnnTensorDescriptor_t x, y, bias;
+    cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t filter;
-    cudnnActivationDescriptor_t activation;
     struct pass passes[PASSES];
-    void *filters;           /* in the library's layout and type */
-    void *bias_here;         /* for the library; NULL where it does not add it */
-    const float *bias_given; /* borrowed from prepare() */
+    void *filters;     /* in the library's layout and type */
+    const float *bias; /* borrowed from prepare() */
     size_t x_bytes, filters_bytes;
     size_t filters_at, workspace_at; /* in the scratch memory, behind images rewritten */
 };
@@ -91,17 +89,6 @@ static cudnnStatus_t run_forward(const struct conv_cuda *c, const struct operand
                                    pass->conv, (cudnnConvolutionFwdAlgo_t)pass->algorithm,
                                    scratch_at(c, c->workspace_at), pass->workspace_bytes, &zero,
                                    c->y, o->y);
-}
-
-static cudnnStatus_t run_fused(const struct conv_cuda *c, const struct operands *o)
-{
-    const struct pass *pass = &c->passes[PASS_FORWARD];
-    const float one = 1.0F, zero = 0.0F;
-
-    return cudnnConvolutionBiasActivationForward(
-        c->cuda->dnn, &one, c->x, o->x, c->filter, o->filters, pass->conv,
-        (cudnnConvolutionFwdAlgo_t)pass->algorithm, scratch_at(c, c->workspace_at),
-        pass->workspace_bytes, &zero, c->y, o->y, c->bias, c->bias_here, c->activation, c->y, o->y);
 }
 
 static cudnnStatus_t run_data(const struct conv_cuda *c, const struct operands *o)
@@ -227,20 +214,13 @@ static enum rc choose(struct conv_cuda *c, enum pass_kind kind, const struct ope
         }
         DNN_TRY(c->cuda, cudnnSetConvolutionMathType(pass->conv, math));
         pass->algorithm = choices[i].algorithm;
+        pass->rank = i + 1;
         pass->workspace_bytes = choices[i].workspace_bytes;
         if (run_pass[kind](c, trial) == CUDNN_STATUS_SUCCESS) return RC_OK;
     }
     return none;
 out:
     return rc;
-}
-
-/* Without relu the library adds a bias with one of its algorithms only. */
-static bool may_fuse(const struct conv_cuda *c)
-{
-    return c->options.with_bias &&
-           (c->options.with_relu ||
-            c->passes[PASS_FORWARD].algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
 }
 
 static enum rc choose_all(struct conv_cuda *c)
@@ -256,11 +236,6 @@ static enum rc choose_all(struct conv_cuda *c)
 
     if (trial.x == NULL || trial.filters == NULL || trial.y == NULL) goto out;
     rc = choose(c, PASS_FORWARD, &trial);
-    if (rc == RC_OK && may_fuse(c)) c->fuses = run_fused(c, &trial) == CUDNN_STATUS_SUCCESS;
-    if (!c->fuses) {
-        backend->ops->free(backend, c->bias_here);
-        c->bias_here = NULL;
-    }
     if (rc == RC_OK && c->options.with_gradients) {
         rc = choose(c, PASS_WEIGHTS, &trial);
         if (rc == RC_OK && c->options.with_input_gradient) rc = choose(c, PASS_DATA, &trial);
@@ -313,21 +288,6 @@ out:
     return rc;
 }
 
-static enum rc describe_bias(struct conv_cuda *c)
-{
-    const struct image_shape vector = {c->options.out_channels, 1, 1, 1};
-    cudnnActivationMode_t mode =
-        c->options.with_relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY;
-    enum rc rc = describe_images(c, vector, 1, &c->bias);
-
-    if (rc != RC_OK) return rc;
-    DNN_TRY(c->cuda, cudnnCreateActivationDescriptor(&c->activation));
-    DNN_TRY(c->cuda,
-            cudnnSetActivationDescriptor(c->activation, mode, CUDNN_NOT_PROPAGATE_NAN, 0.0));
-out:
-    return rc;
-}
-
 static enum rc describe_pass(struct conv_cuda *c, struct pass *pass)
 {
     const struct conv_options *o = &c->options;
@@ -351,7 +311,6 @@ static enum rc describe(struct conv_cuda *c)
 
     if (rc == RC_OK) rc = describe_images(c, c->base.out, c->options.images, &c->y);
     if (rc == RC_OK) rc = describe_filter(c);
-    if (rc == RC_OK && c->options.with_bias) rc = describe_bias(c);
     for (size_t i = 0; rc == RC_OK && i < PASSES; i++) {
         rc = describe_pass(c, &c->passes[i]);
     }
@@ -369,12 +328,9 @@ static void conv_destroy(struct conv *conv)
         if (c->passes[i].conv == NULL) continue;
         (void)cudnnDestroyConvolutionDescriptor(c->passes[i].conv);
     }
-    if (c->activation != NULL) (void)cudnnDestroyActivationDescriptor(c->activation);
-    if (c->bias != NULL) (void)cudnnDestroyTensorDescriptor(c->bias);
     if (c->filter != NULL) (void)cudnnDestroyFilterDescriptor(c->filter);
     if (c->y != NULL) (void)cudnnDestroyTensorDescriptor(c->y);
     if (c->x != NULL) (void)cudnnDestroyTensorDescriptor(c->x);
-    backend->ops->free(backend, c->bias_here);
     backend->ops->free(backend, c->filters);
     mem_free(c);
 }
@@ -389,18 +345,14 @@ static enum rc conv_prepare(struct conv *conv, const float *weight, const float 
     struct conv_cuda *c = conv_of(conv);
     const struct conv_options *o = &c->options;
     struct cuda_backend *cuda = c->cuda;
-    enum rc rc;
 
     CHECK((bias != NULL) == o->with_bias);
-    c->bias_given = bias;
+    c->bias = bias;
     if (c->is_last) {
-        rc = cuda_filters_to_last(cuda, o->out_channels, o->in.channels / o->groups, taps_of(c),
-                                  weight, c->filters);
-    } else {
-        rc = cuda_to_activations(&cuda->base, weight, c->filters, conv_weight_values(o));
+        return cuda_filters_to_last(cuda, o->out_channels, o->in.channels / o->groups, taps_of(c),
+                                    weight, c->filters);
     }
-    if (rc != RC_OK || c->bias_here == NULL) return rc;
-    return cuda_to_activations(&cuda->base, bias, c->bias_here, o->out_channels);
+    return cuda_to_activations(&cuda->base, weight, c->filters, conv_weight_values(o));
 }
 
 /* What the library does not do in its forward pass. */
@@ -410,7 +362,7 @@ static enum rc finish_forward(struct conv_cuda *c, void *y)
     struct backend *backend = &c->cuda->base;
 
     if (o->with_bias) {
-        return cuda_channel_bias(c->cuda, c->base.out, o->images, c->bias_given, o->with_relu, y);
+        return cuda_channel_bias(c->cuda, c->base.out, o->images, c->bias, o->with_relu, y);
     }
     if (!o->with_relu) return RC_OK;
     return cuda_relu_forward(backend, y, o->images * image_values(c->base.out));
@@ -432,10 +384,6 @@ static enum rc conv_forward(struct conv *conv, const void *x, void *y)
     enum rc rc = read_input(c, x, &operands.x);
 
     if (rc != RC_OK) return rc;
-    if (c->fuses) {
-        DNN_TRY(c->cuda, run_fused(c, &operands));
-        return RC_OK;
-    }
     DNN_TRY(c->cuda, run_forward(c, &operands));
     return finish_forward(c, y);
 out:
@@ -526,13 +474,33 @@ static enum rc take_memory(struct conv_cuda *c)
     c->workspace_at = c->filters_at + rounded_up(c->filters_bytes);
     c->filters = backend->ops->alloc(backend, c->filters_bytes);
     if (c->filters == NULL) return RC_NOMEM;
-    if (o->with_bias) {
-        c->bias_here = backend->ops->alloc(backend, o->out_channels * backend->value_bytes);
-        if (c->bias_here == NULL) return RC_NOMEM;
-    }
     if (!o->with_gradients) return RC_OK;
     return cuda_scratch_reserve(c->cuda,
                                 cuda_channel_sums_scratch(c->cuda, c->base.out, o->images));
+}
+
+/* For people: who computes it, by which of the library's algorithms, and why not by its first. */
+static void tell(struct cuda_backend *cuda, const struct conv_options *o, const struct conv_cuda *c)
+{
+    const struct pass *p = c == NULL ? NULL : c->passes;
+    char text[256];
+    int used = snprintf(text, sizeof(text), "convolution %ux%u, %u to %u channels of %u x %u, by ",
+                        o->kernel_height, o->kernel_width, o->in.channels, o->out_channels,
+                        o->in.height, o->in.width);
+
+    if (p == NULL) {
+        snprintf(text + used, sizeof(text) - (size_t)used, "our own kernel: %.120s",
+                 cuda->why[0] != '\0' ? cuda->why
+                                      : "cuDNN has none that repeats its bits and fits");
+    } else {
+        snprintf(text + used, sizeof(text) - (size_t)used,
+                 "cuDNN, channels %s; algorithm (place in its list): %d (%d) forward, %d (%d) "
+                 "weights, %d (%d) inputs",
+                 c->is_last ? "last" : "first", p[PASS_FORWARD].algorithm, p[PASS_FORWARD].rank,
+                 p[PASS_WEIGHTS].algorithm, p[PASS_WEIGHTS].rank, p[PASS_DATA].algorithm,
+                 p[PASS_DATA].rank);
+    }
+    cuda_tell(cuda, text);
 }
 
 static enum rc library_create(struct cuda_backend *cuda, const struct conv_options *options,
@@ -558,6 +526,7 @@ static enum rc library_create(struct cuda_backend *cuda, const struct conv_optio
         conv_destroy(&c->base);
         return rc;
     }
+    tell(cuda, options, c);
     *conv = &c->base;
     return RC_OK;
 }
@@ -583,6 +552,7 @@ enum rc cuda_conv_create(struct backend *backend, const struct conv_options *opt
     rc = library_create(cuda, options, cuda->is_bf16, conv);
     if (rc == RC_UNSUPPORTED && cuda->is_bf16) rc = library_create(cuda, options, false, conv);
     if (rc != RC_UNSUPPORTED || cuda->is_lost) return rc;
+    tell(cuda, options, NULL);
     cuda->why[0] = '\0'; /* there is another way */
     return cuda_conv_local_create(cuda, options, conv);
 }

@@ -336,6 +336,7 @@ void attention_choose(struct cuda_backend *cuda, const struct attention *attenti
     }
     choice->next = cuda->attention; /* the last one comes first */
     cuda->attention = choice;
+    cuda_tell(cuda, choice->text);
 }
 
 struct attention_graph *attention_chosen(const struct cuda_backend *cuda,
@@ -344,13 +345,6 @@ struct attention_graph *attention_chosen(const struct cuda_backend *cuda,
     struct attention_choice *choice = choice_of(cuda, attention);
 
     return choice != NULL ? choice->graphs[is_backward] : NULL;
-}
-
-const char *cuda_attention_choice(struct backend *backend)
-{
-    const struct cuda_backend *cuda = cuda_of(backend);
-
-    return cuda->attention != NULL ? cuda->attention->text : "";
 }
 
 void cuda_attention_forget(struct cuda_backend *cuda)

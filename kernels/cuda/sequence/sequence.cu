@@ -404,5 +404,6 @@ enum rc cuda_positions_backward(struct backend *backend, const struct positions 
     size_t bytes = cuda_column_sums_scratch(cuda, positions->samples, span);
     enum rc rc = cuda->is_recording ? RC_OK : cuda_scratch_reserve(cuda, bytes);
 
-    return rc == RC_OK ? cuda_column_sums(cuda, dy, positions->samples, span, true, dtable) : rc;
+    return rc == RC_OK ? cuda_column_sums(cuda, dy, positions->samples, span, span, true, dtable)
+                       : rc;
 }
