@@ -200,6 +200,12 @@ enum rc history_add_peer(struct history *history, const char *folder, struct fau
     }
     (void)snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     rc = read_lines(path, add_report, &track, why);
+    if (rc == RC_NOT_FOUND) {
+        rc = fault_set(why, rc,
+                       "cannot report on %s: it has neither a testnet's summary.json nor a peer's "
+                       "metrics.jsonl",
+                       folder);
+    }
     tracks =
         rc != RC_OK ? NULL : mem_resize(history->tracks, (history->peers + 1) * sizeof *tracks);
     if (tracks == NULL) {

@@ -12,7 +12,7 @@ for command in $("$gv" --help | sed -n '/^Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'
 done
 cat help.* | grep -oE '^  --[a-z0-9-]+' | tr -d ' ' | sort -u >flags
 # Flags of cmake and of the scripts.
-printf -- '--%s\n' preset build target install test-dir yes build-only all runs quick >others
+printf -- '--%s\n' preset build target install test-dir yes build-only all runs quick module >others
 # Not the arrows of state machines: "IDLE --begin--> READY", "NONE --begin: SHARE-->".
 grep -hv -e '[-]->' "${pages[@]}" | grep -oP '(?<![-\w>])--[a-z][a-z0-9]*(-[a-z0-9]+)*(?![-\w>])' | sort -u >named
 

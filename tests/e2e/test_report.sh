@@ -87,7 +87,7 @@ PYTHON
 
 mkdir empty
 "$GRAPEVINE" report empty 2>said && fail "an empty folder"
-grep -q "^grapevine: cannot .*empty/metrics.jsonl" said || fail "$(cat said)"
+grep -q "^grapevine: cannot report on empty: .*metrics.jsonl" said || fail "$(cat said)"
 "$GRAPEVINE" report a b --csv /no/such/folder/x 2>said && fail "a CSV that cannot be"
 grep -q "^grapevine: .*/no/such/folder/x" said || fail "$(cat said)"
 echo "reports of peers say what they reported"
