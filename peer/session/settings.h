@@ -1,7 +1,8 @@
 /*
  * settings: what the peers of a swarm have in common, by the names of its flags. A running peer
  * tells them to who asks (`settings` of its status), and `grapevine join` takes them from there.
- * Nothing that is of one machine is among them: no file, no address, no device.
+ * Nothing that is of one machine is among them: no file, no address, no device; nor is --robust, so
+ * that nobody decides for others how they guard themselves.
  */
 #ifndef GRAPEVINE_PEER_SESSION_SETTINGS_H
 #define GRAPEVINE_PEER_SESSION_SETTINGS_H

@@ -174,13 +174,14 @@ static void strangers_words_are_checked(void **state)
     }
     struct options *options = joiner();
 
-    assert_int_equal(take(options,
-                          "{\"model\":\"mlp\",\"data\":\"csv:/etc/passwd,label=0\",\"out\":\"o\","
-                          "\"init\":\"f\",\"listen\":\"0.0.0.0:1\",\"public\":\"yes\",\"identity\":"
-                          "\"k\",\"swarm-key\":\"k\",\"batch\":64,\"no-flag\":\"x\"}",
-                          &why),
-                     RC_OK);
-    static const char *const own[] = {"data",   "out",      "init",      "listen",
+    assert_int_equal(
+        take(options,
+             "{\"model\":\"mlp\",\"data\":\"csv:/etc/passwd,label=0\",\"out\":\"o\","
+             "\"init\":\"f\",\"listen\":\"0.0.0.0:1\",\"public\":\"yes\",\"identity\":"
+             "\"k\",\"swarm-key\":\"k\",\"batch\":64,\"robust\":\"none\",\"no-flag\":\"x\"}",
+             &why),
+        RC_OK);
+    static const char *const own[] = {"data",   "out",      "init",      "listen", "robust",
                                       "public", "identity", "swarm-key", "batch"};
     for (size_t i = 0; i < ARRAY_COUNT(own); i++)
         assert_false(options_is_set(options, own[i]));
