@@ -36,23 +36,31 @@ CPU_INLINE float cpu_keep_nan(float x, float y)
     return float_of_bits(float_bits(y) | (0U - is_nan));
 }
 
-/** 0 below -87.7, infinity above 88.37; in between the smallest results are denormal. */
-CPU_INLINE float cpu_exp(float x)
+/* Added to a number below 2^22 it leaves the nearest integer in the sum's last bits: 1.5 * 2^23. */
+#define CPU_TO_INTEGER 12582912.0F
+
+/* exp(x) / 2^n, n being the integer next to x / ln 2. */
+CPU_INLINE float cpu_exp_fraction(float x, float n)
 {
-    const float to_integer = 12582912.0F; /* 1.5 * 2^23: the sum's last bits are the integer */
-    float inside = cpu_limit(x, 89.0F);
-    float shifted = inside * 1.44269504F + to_integer;
-    float n = shifted - to_integer;
-    float r = (inside - n * 0.693359375F) - n * -2.12194440e-4F;
+    float r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
     float q =
         (((1.381432052e-3F * r + 8.368851069e-3F) * r + 4.166840108e-2F) * r + 1.666651952e-1F) *
             r +
         4.999999337e-1F;
+
+    return 1.0F + (r + r * r * q);
+}
+
+/** 0 below -87.7, infinity above 88.37; in between the smallest results are denormal. */
+CPU_INLINE float cpu_exp(float x)
+{
+    float inside = cpu_limit(x, 89.0F);
+    float shifted = inside * 1.44269504F + CPU_TO_INTEGER;
     /* 2^n, and at the ends what the exponent's bits then say: 0 is 0, 255 is infinity. */
-    int32_t exponent = (int32_t)(float_bits(shifted) - float_bits(to_integer) + 127U);
+    int32_t exponent = (int32_t)(float_bits(shifted) - float_bits(CPU_TO_INTEGER) + 127U);
     float power = float_of_bits((uint32_t)(exponent > 0 ? exponent : 0) << 23);
 
-    return cpu_keep_nan(x, (1.0F + (r + r * r * q)) * power);
+    return cpu_keep_nan(x, cpu_exp_fraction(inside, shifted - CPU_TO_INTEGER) * power);
 }
 
 /* The least that cpu_exp_shifted() tells from what is below, to be had before the loop: the
@@ -68,18 +76,11 @@ CPU_INLINE float cpu_exp_least(void)
 /** exp of what is at most 88, as a softmax asks for it: 0 below -87.7. */
 CPU_INLINE float cpu_exp_shifted(float x, float least)
 {
-    const float to_integer = 12582912.0F;
     float inside = least > x ? least : x; /* a NaN stays */
-    float shifted = inside * 1.44269504F + to_integer;
-    float n = shifted - to_integer;
-    float r = (inside - n * 0.693359375F) - n * -2.12194440e-4F;
-    float q =
-        (((1.381432052e-3F * r + 8.368851069e-3F) * r + 4.166840108e-2F) * r + 1.666651952e-1F) *
-            r +
-        4.999999337e-1F;
-    float power = float_of_bits((float_bits(shifted) - float_bits(to_integer) + 127U) << 23);
+    float shifted = inside * 1.44269504F + CPU_TO_INTEGER;
+    float power = float_of_bits((float_bits(shifted) - float_bits(CPU_TO_INTEGER) + 127U) << 23);
 
-    return (1.0F + (r + r * r * q)) * power;
+    return cpu_exp_fraction(inside, shifted - CPU_TO_INTEGER) * power;
 }
 
 CPU_INLINE float cpu_sigmoid(float x)

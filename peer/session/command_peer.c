@@ -248,6 +248,30 @@ static void tell_settings(struct session *session)
     session->settings = settings_tell(session->options, &chosen);
 }
 
+static enum rate_scaling scaling_of(const struct options *options)
+{
+    const char *scaling = options_text(options, "lr-scaling");
+
+    if (strcmp(scaling, "linear") == 0) return RATE_LINEAR;
+    return strcmp(scaling, "sqrt") == 0 ? RATE_SQRT : RATE_AS_GIVEN;
+}
+
+/* Whom it dials first, and whom it remembers. */
+static void list_addresses(const struct session *session, const char **bootstrap, const char **book)
+{
+    size_t anchors = session->book.anchors_count;
+
+    for (size_t i = 0; i < session->bootstrap.count; i++) {
+        bootstrap[i] = session->bootstrap.addresses[i];
+    }
+    for (size_t i = 0; i < anchors; i++) {
+        book[i] = session->book.anchors[i];
+    }
+    for (size_t i = 0; i < session->book.count; i++) {
+        book[anchors + i] = session->book.addresses[i];
+    }
+}
+
 static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -272,6 +296,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
         .join_timeout_ns = options_ns(options, "join-timeout"),
         .step_ns = options_ns(options, "step-time"),
+        .rate_scaling = scaling_of(options),
         .start_with = (uint32_t)options_count(options, "start-with"),
         .evaluate_samples = options_count(options, "evaluate-samples"),
         .evaluates_sparingly = !has_target(options),
@@ -290,23 +315,10 @@ static enum rc create_node(struct session *session, struct fault *why)
                                  .on_listening = session_on_listening,
                                  .on_report = session_on_report,
                                  .on_ended = session_on_ended};
-    const char *scaling = options_text(options, "lr-scaling");
     enum rc rc = choose_listen(session, &node, why);
 
-    node.rate_scaling = strcmp(scaling, "linear") == 0 ? RATE_LINEAR
-                        : strcmp(scaling, "sqrt") == 0 ? RATE_SQRT
-                                                       : RATE_AS_GIVEN;
-
     if (rc != RC_OK) return rc;
-    for (size_t i = 0; i < session->bootstrap.count; i++) {
-        bootstrap[i] = session->bootstrap.addresses[i];
-    }
-    for (size_t i = 0; i < session->book.anchors_count; i++) {
-        book[i] = session->book.anchors[i];
-    }
-    for (size_t i = 0; i < session->book.count; i++) {
-        book[session->book.anchors_count + i] = session->book.addresses[i];
-    }
+    list_addresses(session, bootstrap, book);
     if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);
     if (uv_host_address(host, sizeof host)) node.host = host;
