@@ -110,6 +110,12 @@ static enum rc records_add(struct records *records, const Tensorboard__Event *ev
     return RC_OK;
 }
 
+/* A file may say any number. */
+static int64_t whole(double value)
+{
+    return value > 0 && value < 0x1p62 ? (int64_t)value : 0;
+}
+
 /* A report: one value a column that it has. */
 static enum rc records_add_report(struct records *records, const struct track *track, size_t i)
 {
@@ -131,7 +137,7 @@ static enum rc records_add_report(struct records *records, const struct track *t
     }
     summary.value = list;
     event.summary = &summary;
-    event.step = (int64_t)(isfinite(own) ? own : isfinite(step) ? step : 0);
+    event.step = whole(isnan(own) ? step : own);
     event.wall_time = track->values[HISTORY_t][i] + (isnan(track->wall_s) ? 0 : track->wall_s);
     return records_add(records, &event);
 }

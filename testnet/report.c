@@ -91,8 +91,10 @@ static void add_bytes(struct text *text, double bytes)
 {
     char words[32];
 
+    /* A file may say any number. */
     text_add(text, "%s",
-             isnan(bytes) ? "&ndash;" : units_format_bytes((uint64_t)bytes, words, sizeof words));
+             bytes >= 0 && bytes < 0x1p62 ? units_format_bytes((uint64_t)bytes, words, sizeof words)
+                                          : "&ndash;");
 }
 
 static void add_count(struct text *text, uint64_t count)

@@ -165,9 +165,18 @@ function show(s) {
   showMembers(s);
 }
 
-const events = new EventSource('/events');
-events.addEventListener('points', e => { takePoints(JSON.parse(e.data)); drawCharts(); });
-events.addEventListener('point', e => { takePoint(JSON.parse(e.data)); drawCharts(); });
-events.addEventListener('status', e => show(JSON.parse(e.data)));
-events.onerror = () => at('alarms').replaceChildren(
-  element('div', 'The peer does not answer: it may have stopped. Trying again.', 'alarm'));
+/* A browser tries again by itself where the peer is gone, but not where it was refused. */
+function listen() {
+  const events = new EventSource('/events');
+  events.addEventListener('points', e => { takePoints(JSON.parse(e.data)); drawCharts(); });
+  events.addEventListener('point', e => { takePoint(JSON.parse(e.data)); drawCharts(); });
+  events.addEventListener('status', e => show(JSON.parse(e.data)));
+  events.onerror = () => {
+    const isRefused = events.readyState === EventSource.CLOSED;
+    at('alarms').replaceChildren(element('div', isRefused
+      ? 'The peer does not serve this page: eight others may be open. Trying again.'
+      : 'The peer does not answer: it may have stopped. Trying again.', 'alarm'));
+    if (isRefused) setTimeout(listen, 5000);
+  };
+}
+listen();

@@ -259,7 +259,8 @@ static void exports_say_what_was_reported(void **state)
     /* Proves: the CSV has a line a report, with nothing where nothing is known; an event file has
      * records whose masked CRC-32C is that of the format (the known values of its first record). */
     (void)state;
-    double t[1] = {1.5}, loss[1] = {0.25}, nan[1] = {NAN};
+    double t[1] = {1.5}, loss[1] = {0.25}, nan[1] = {NAN}, absurd[1] = {1e300};
+    struct text page = TEXT_EMPTY;
     struct track track = {.name = "a\"b", .count = 1, .wall_s = 1000};
     struct history history = {.tracks = &track, .peers = 1};
     static const uint8_t head[] = {24, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22};
@@ -278,6 +279,10 @@ static void exports_say_what_was_reported(void **state)
     assert_non_null(strstr(bytes, "\n\"a\"\"b\",1.5,,,,,0.25,,,,,,,,,\n"));
     mem_free(bytes);
     assert_int_not_equal(export_csv("/no/such/folder/x.csv", &history, NULL), RC_OK);
+    track.values[HISTORY_own_steps] = track.values[HISTORY_bytes_sent] = absurd;
+    report_add_peers(&page, &history);
+    assert_non_null(strstr(page.bytes, "<td>&ndash;</td>"));
+    text_deinit(&page);
     assert_int_equal(export_tensorboard(scratch_path(&scratch, "board"), &history, NULL), RC_OK);
     assert_int_equal(file_read(scratch_path(&scratch, "board/a\"b/events.out.tfevents.grapevine"),
                                4096, &bytes, &count, NULL),
