@@ -422,7 +422,7 @@ static double seconds_to_join(const char *exchange, bool had_partner)
 {
     struct cluster_options options = {.peers = 3,
                                       .seed = 13,
-                                      .step_cost_ns = 60 * NS_PER_MS,
+                                      .step_cost_ns = 600 * NS_PER_MS,
                                       .averaging = "local-sgd:H=4",
                                       .exchange = exchange};
     struct cluster *cluster = swarm(&options, had_partner ? 2 : 1);
