@@ -1,6 +1,7 @@
 /*
  * command_testnet: real peers on this machine, shown live, judged at the end: every model, their
  * average and their ensemble on the whole test part, the exact consensus distance, the invariants.
+ * With --baselines the same peers train again, each alone, and then one peer with all the data.
  */
 #include "peer/cli/command.h"
 
@@ -10,195 +11,23 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "kernels/backend.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "testnet/folder.h"
 #include "testnet/hetero_spec.h"
 #include "testnet/history.h"
+#include "testnet/judge.h"
 #include "testnet/link_spec.h"
 #include "testnet/local.h"
-#include "testnet/report.h"
 #include "testnet/springs.h"
 #include "testnet/summary.h"
-#include "testnet/table.h"
+#include "testnet/view.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 128, PATH_BYTES = 1024 };
-
-/* What is seen while it runs. */
-struct view {
-    struct log log;
-    const char *aside;  /* the folder, if an earlier run is set aside in it; or NULL */
-    bool is_live;       /* a table drawn over and over, on a terminal */
-    size_t lines_drawn; /* of the table on the screen now */
-    struct text text;
-};
-
-static void view_erase(struct view *view)
-{
-    if (view->lines_drawn > 0) fprintf(stderr, "\033[%zuA\033[J", view->lines_drawn);
-    view->lines_drawn = 0;
-}
-
-static struct table_row row_of(uint32_t peer, const struct local_peer *state)
-{
-    return (struct table_row){
-        .peer = peer,
-        .state = local_state_name(state),
-        .step = state->step,
-        .round = state->round,
-        .neighbours = state->neighbours,
-        .bytes_sent = state->bytes_sent,
-        .rss_bytes = state->rss_bytes,
-        .loss = state->loss,
-        .accuracy = state->accuracy,
-        .samples_per_s = state->samples_per_s,
-    };
-}
-
-static void on_report(void *context, uint32_t peer, const struct local_peer *state)
-{
-    struct view *view = context;
-    const struct table_row row = row_of(peer, state);
-
-    if (view->is_live) return;
-    text_clear(&view->text);
-    table_add_line(&view->text, &row);
-    if (text_is_whole(&view->text)) log_info(&view->log, "%s", view->text.bytes);
-}
-
-static void on_note(void *context, bool is_error, const char *line)
-{
-    struct view *view = context;
-
-    view_erase(view);
-    log_line(&view->log, is_error ? LOG_ERROR : LOG_WARN, "%s", line);
-}
-
-/* Flags are of use, and a peer has begun: the earlier run can go. */
-static void settle(struct view *view, const struct local_peer *first)
-{
-    struct fault why = {""};
-
-    if (view->aside == NULL || first->address[0] == '\0') return;
-    if (folder_settle(view->aside, &why) != RC_OK) on_note(view, false, why.text);
-    view->aside = NULL;
-}
-
-static void on_tick(void *context, const struct local_peer *peers, uint32_t count, double elapsed_s)
-{
-    struct view *view = context;
-    struct winsize size = {.ws_row = 0};
-
-    settle(view, &peers[0]);
-    if (!view->is_live) return;
-    struct table_row *rows = mem_array(count, sizeof *rows);
-    if (rows == NULL) return;
-    for (uint32_t i = 0; i < count; i++) {
-        rows[i] = row_of(i, &peers[i]);
-    }
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) {
-        size = (struct winsize){.ws_row = 24, .ws_col = 100};
-    }
-    text_clear(&view->text);
-    text_add(&view->text, "%.1f s\n", elapsed_s);
-    const size_t lines = 1 + table_add(&view->text, rows, count, size.ws_col,
-                                       size.ws_row > 2 ? size.ws_row - 2U : 1);
-    mem_free(rows);
-    view_erase(view);
-    if (!text_is_whole(&view->text)) return;
-    fputs(view->text.bytes, stderr);
-    view->lines_drawn = lines;
-}
-
-/* ---- judging ---- */
-
-/* The models that are there, and whose they are. */
-struct models {
-    char (*paths)[PATH_BYTES]; /* [count] */
-    const char **list;         /* into `paths`, for the comparison */
-    uint32_t *peer_of;
-    size_t count;
-};
-
-static void models_deinit(struct models *models)
-{
-    mem_free(models->paths);
-    mem_free(models->list);
-    mem_free(models->peer_of);
-}
-
-static enum rc models_find(struct models *models, const char *out, uint32_t peers,
-                           struct fault *why)
-{
-    *models = (struct models){mem_array(peers, PATH_BYTES), mem_array(peers, sizeof(char *)),
-                              mem_array(peers, sizeof(uint32_t)), 0};
-    if (models->paths == NULL || models->list == NULL || models->peer_of == NULL) {
-        models_deinit(models);
-        return fault_set(why, RC_NOMEM, "out of memory");
-    }
-    for (uint32_t i = 0; i < peers; i++) {
-        char *path = models->paths[models->count];
-        snprintf(path, PATH_BYTES, "%s/peer-%03u/model.safetensors", out, i);
-        if (!file_is_there(path)) continue;
-        models->list[models->count] = path;
-        models->peer_of[models->count++] = i;
-    }
-    return RC_OK;
-}
-
-static enum rc judge(const struct models *models, const struct options *options, const char *out,
-                     struct comparison *comparison, struct fault *why)
-{
-    char average[PATH_BYTES];
-    /* The peers are gone: the processors are free. */
-    const struct cpu_backend_options device = {.threads = cpu_cores()};
-    const struct comparison_options request = {
-        .paths = models->list,
-        .paths_count = models->count,
-        .data = options_text(options, "data"),
-        .seed = options_count(options, "seed"),
-        .average_path = average,
-    };
-
-    if (models->count == 0) return fault_set(why, RC_NOT_FOUND, "no peer left a model in %s", out);
-    snprintf(average, sizeof average, "%s/average.safetensors", out);
-    struct backend *backend = cpu_backend_create(&device);
-    if (backend == NULL) return fault_set(why, RC_NOMEM, "device cpu: out of memory");
-    const enum rc rc = comparison_run(backend, &request, comparison, why);
-    backend_destroy(backend);
-    return rc;
-}
-
-static enum rc save_summary(const char *out, const struct json *summary, struct fault *why)
-{
-    char path[PATH_BYTES];
-    char *text = json_format_pretty(summary);
-
-    if (text == NULL) return fault_set(why, RC_NOMEM, "out of memory");
-    const struct piece pieces[] = {{text, strlen(text)}, {"\n", 1}};
-    snprintf(path, sizeof path, "%s/summary.json", out);
-    const enum rc rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
-    mem_free(text);
-    return rc;
-}
-
-static enum rc save_report(const char *out, struct fault *why)
-{
-    struct report_sources sources;
-    enum rc rc = report_load(out, &sources, why);
-
-    if (rc != RC_OK) return rc;
-    rc = report_write(out, &sources, why);
-    report_sources_deinit(&sources);
-    return rc;
-}
+enum { WORDS_MAX = 128, WORDS_ADDED = 4, PATH_BYTES = 1024 };
 
 static void print_table(const struct json *summary, const char *out)
 {
@@ -245,6 +74,22 @@ static enum rc method_parse(const struct options *options, struct method *method
     return RC_OK;
 }
 
+/* What the summary says of a run in which nobody averages. */
+static struct summary about_run(const struct options *options, const struct local_result *run)
+{
+    return (struct summary){
+        .model = options_text(options, "model"),
+        .data = options_text(options, "data"),
+        .averaging = "none",
+        .exchange = "none",
+        .codec = "none",
+        .topology = "none",
+        .seed = options_count(options, "seed"),
+        .target_accuracy = options_real(options, "target-accuracy"),
+        .run = run,
+    };
+}
+
 static bool any_failed(const struct local_result *run)
 {
     for (uint32_t i = 0; i < run->count; i++) {
@@ -272,54 +117,29 @@ static void give_up(const struct options *options)
     if (folder_undo(options_text(options, "out"), &why) != RC_OK) command_failed(RC_IO, &why);
 }
 
-/* Exit code of a run that was not stopped. */
+/* Exit code of a run that was not stopped; `*json` is its summary. */
 static int conclude(const struct options *options, const struct method *method,
-                    const struct local_result *run)
+                    const struct local_result *run, struct json **json)
 {
     const char *out = options_text(options, "out"), *broken = NULL;
     const struct strategy *strategy = &method->strategy;
-    struct comparison comparison;
-    struct models models;
     struct fault why = {""};
-    enum rc rc = models_find(&models, out, run->count, &why);
+    struct summary about = about_run(options, run);
 
-    if (rc != RC_OK) return command_failed(rc, &why);
-    const enum rc judged = judge(&models, options, out, &comparison, &why);
+    about.averaging = options_text(options, "averaging");
+    if (strategy->exchange != NULL) about.exchange = strategy->exchange->name;
+    if (strategy->codec != NULL) about.codec = strategy->codec->name;
+    about.topology = method->topology;
+    const enum rc judged = judge_run(out, &about, json, &why);
     /* A failed peer has been told of already, and the rest follows from it. */
     const bool has_failed = any_failed(run);
     if (judged != RC_OK && !has_failed) command_failed(judged, &why);
-    const struct summary summary = {
-        .model = options_text(options, "model"),
-        .data = options_text(options, "data"),
-        .averaging = options_text(options, "averaging"),
-        .exchange = strategy->exchange != NULL ? strategy->exchange->name : "none",
-        .codec = strategy->codec != NULL ? strategy->codec->name : "none",
-        .topology = method->topology,
-        .seed = options_count(options, "seed"),
-        .target_accuracy = options_real(options, "target-accuracy"),
-        .run = run,
-        .models = judged == RC_OK ? &comparison : NULL,
-        .peer_of = models.peer_of,
-    };
-    struct json *json = summary_json(&summary);
-    if (judged == RC_OK) comparison_deinit(&comparison);
-    models_deinit(&models);
-    rc = save_summary(out, json, &why);
-    if (rc == RC_OK) rc = save_report(out, &why);
-    int code = rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
-    if (has_failed) {
-        code = EXIT_FAILED;
-    } else if (!summary_holds(json, &broken)) {
-        fprintf(stderr, "grapevine: broken: %s; see %s/summary.json\n", broken, out);
-        code = EXIT_INVARIANT;
-    }
-    if (options_flag(options, "json")) {
-        command_print_json(json);
-        return code;
-    }
-    if (judged == RC_OK && !options_flag(options, "quiet")) print_table(json, out);
-    json_destroy(json);
-    return code;
+    const enum rc rc = judge_save(out, *json, &why);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    if (has_failed) return EXIT_FAILED;
+    if (summary_holds(*json, &broken)) return EXIT_DONE;
+    fprintf(stderr, "grapevine: broken: %s; see %s/summary.json\n", broken, out);
+    return EXIT_INVARIANT;
 }
 
 /* Where the clock of a resumed run goes on. */
@@ -368,48 +188,85 @@ static enum rc check_chaos(const struct options *options, const struct chaos *ch
     return RC_OK;
 }
 
-/* What peers are told; without --threads, that they share the cores. */
-static size_t words_of(const struct options *options, char **words)
+/* What peers are told. */
+struct words {
+    char *list[WORDS_MAX];
+    size_t count;
+};
+
+static void words_deinit(struct words *words)
 {
-    static const char *const ours[] = {
-        "out",    "json",      "quiet",     "verbose", "listen",     "bootstrap", "shard-of",
-        "hetero", "advertise", "step-time", "time",    "start-with", NULL};
-    const uint32_t each = cpu_cores() / (uint32_t)options_count(options, "peers");
-    const size_t count = options_forward(options, COMMAND_PEER, ours, words, WORDS_MAX - 1);
+    for (size_t i = 0; i < words->count; i++) {
+        mem_free(words->list[i]);
+    }
+    words->count = 0;
+}
+
+/* RC_NOMEM. */
+static enum rc words_add(struct words *words, const char *flag, const char *value)
+{
+    char text[OPTION_VALUE_MAX + 16];
+
+    CHECK(words->count < WORDS_MAX);
+    snprintf(text, sizeof text, "%s=%s", flag, value);
+    words->list[words->count] = mem_string(text);
+    if (words->list[words->count] == NULL) return RC_NOMEM;
+    words->count++;
+    return RC_OK;
+}
+
+static enum rc words_add_count(struct words *words, const char *flag, uint64_t value)
+{
     char text[32];
 
-    if (count == SIZE_MAX || options_is_set(options, "threads") ||
-        options_count(options, "hogwild") > 0) {
-        return count;
-    }
-    snprintf(text, sizeof text, "--threads=%u", each > 1 ? each : 1);
-    words[count] = mem_string(text);
-    if (words[count] != NULL) return count + 1;
-    for (size_t i = 0; i < count; i++) {
-        mem_free(words[i]);
-    }
-    return SIZE_MAX;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    return words_add(words, flag, text);
+}
+
+/* What was said, but for `except`; that `peers` of them share the cores, where --threads was not.
+ * RC_NOMEM. */
+static enum rc words_say(struct words *words, const struct options *options,
+                         const char *const *except, uint32_t peers)
+{
+    const uint32_t each = cpu_cores() / peers;
+    const size_t count =
+        options_forward(options, COMMAND_PEER, except, words->list, WORDS_MAX - WORDS_ADDED);
+
+    words->count = count == SIZE_MAX ? 0 : count;
+    if (count == SIZE_MAX) return RC_NOMEM;
+    if (options_is_set(options, "threads") || options_count(options, "hogwild") > 0) return RC_OK;
+    return words_add_count(words, "--threads", each > 1 ? each : 1);
 }
 
 /* Start the peers and wait for them. */
-static enum rc run_peers(struct options *options, const struct chaos *chaos,
-                         const struct sim_path *link, const double *speeds, struct view *view,
-                         struct local_result *result, struct fault *why)
+static enum rc run_peers(const struct words *words, struct local_options *request,
+                         struct view *view, const char *what, struct local_result *result,
+                         struct fault *why)
 {
-    char *words[WORDS_MAX], executable[PATH_BYTES];
-    const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
+    char executable[PATH_BYTES];
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
 
     if (length <= 0) return fault_set(why, RC_IO, "cannot find this executable in /proc/self/exe");
     executable[length] = '\0';
-    const size_t count = words_of(options, words);
-    if (count == SIZE_MAX) return fault_set(why, RC_NOMEM, "out of memory");
-    const struct local_options request = {
+    request->executable = executable;
+    request->words = (const char *const *)words->list;
+    request->words_count = words->count;
+    view_watch(view, what, request);
+    return local_run(request, result, why);
+}
+
+static enum rc run_swarm(const struct options *options, const struct chaos *chaos,
+                         const struct sim_path *link, const double *speeds, struct view *view,
+                         struct local_result *result, struct fault *why)
+{
+    static const char *const ours[] = {
+        "out",    "json",      "quiet",     "verbose", "listen",     "bootstrap", "shard-of",
+        "hetero", "advertise", "step-time", "time",    "start-with", NULL};
+    const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
+    const uint32_t peers = (uint32_t)options_count(options, "peers");
+    struct local_options request = {
         .start_with = start_with(options),
-        .peers = (uint32_t)options_count(options, "peers"),
-        .executable = executable,
-        .words = (const char *const *)words,
-        .words_count = count,
+        .peers = peers,
         .out = out,
         .is_verbose = options_flag(options, "verbose"),
         .has_link = options_text(options, "link") != NULL,
@@ -423,15 +280,13 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
         .goal_ns = options_ns(options, "time"),
         .report_every_ns = options_ns(options, "report-every"),
         .started_s = time_so_far(out),
-        .context = view,
-        .on_report = on_report,
-        .on_note = on_note,
-        .on_tick = on_tick,
     };
-    const enum rc rc = local_run(&request, result, why);
-    for (size_t i = 0; i < count; i++) {
-        mem_free(words[i]);
-    }
+    struct words words = {.count = 0};
+    enum rc rc = words_say(&words, options, ours, peers);
+
+    rc = rc == RC_OK ? run_peers(&words, &request, view, "the swarm", result, why)
+                     : fault_set(why, rc, "out of memory");
+    words_deinit(&words);
     return rc;
 }
 
@@ -477,6 +332,138 @@ static enum rc take_folder(const struct options *options, struct file_lock *lock
     return folder_prepare(out, resumes ? FOLDER_RESUME : is_fresh ? FOLDER_FRESH : FOLDER_NEW, why);
 }
 
+/* ---- baselines ---- */
+
+/* What a swarm is worth lies between these two: its peers without each other, and one peer with all
+ * the data. Both take as many samples in all as the swarm did; nothing goes wrong there, and no
+ * step is slowed. */
+struct baseline {
+    const char *key, *folder, *what;
+    bool is_one; /* peer */
+};
+
+static const struct baseline baselines[] = {
+    {"alone", FOLDER_ALONE, "the same peers, each alone", false},
+    {"all_data", FOLDER_ALL_DATA, "one peer with all the data", true},
+};
+
+/* Of each peer of the baseline. */
+static uint64_t baseline_steps(const struct local_result *swarm, bool is_one)
+{
+    uint64_t steps = 0;
+
+    for (uint32_t i = 0; i < swarm->count; i++) {
+        steps += swarm->peers[i].own_steps;
+    }
+    if (!is_one) steps = (steps + swarm->count / 2) / swarm->count;
+    return steps > 0 ? steps : 1;
+}
+
+static enum rc baseline_say(struct words *words, const struct options *options,
+                            const struct baseline *baseline, const struct local_result *swarm)
+{
+    /* How to average, when to stop, what stands in the way: none of it is theirs. */
+    static const char *const except[] = {
+        "out",       "json",      "quiet",      "verbose",         "listen",
+        "bootstrap", "shard-of",  "hetero",     "advertise",       "step-time",
+        "time",      "epochs",    "steps",      "target-accuracy", "target-loss",
+        "averaging", "topology",  "exchange",   "codec",           "rule",
+        "robust",    "moments",   "pace",       "lr-scaling",      "rate-limit",
+        "relay",     "swarm-key", "start-with", "shard",           NULL};
+    const char *shard = baseline->is_one ? "all" : options_text(options, "shard");
+    enum rc rc = words_say(words, options, except, baseline->is_one ? 1 : swarm->count);
+
+    if (rc == RC_OK) rc = words_add(words, "--averaging", "none");
+    if (rc == RC_OK && shard != NULL) rc = words_add(words, "--shard", shard);
+    if (rc != RC_OK) return rc;
+    return words_add_count(words, "--steps", baseline_steps(swarm, baseline->is_one));
+}
+
+/* Exit code; where it is EXIT_DONE, `*json` is the baseline's own summary. */
+static int run_baseline(const struct options *options, const struct baseline *baseline,
+                        const struct local_result *swarm, struct view *view, struct json **json)
+{
+    const char *shard = options_text(options, "shard");
+    char out[PATH_BYTES];
+    struct local_options request = {
+        .peers = baseline->is_one ? 1 : swarm->count,
+        .start_with = baseline->is_one ? 1 : swarm->count,
+        .out = out,
+        .is_verbose = options_flag(options, "verbose"),
+        .gives_shards = !baseline->is_one && (shard == NULL || strcmp(shard, "all") != 0),
+        .seed = options_count(options, "seed"),
+        .report_every_ns = options_ns(options, "report-every"),
+    };
+    struct words words = {.count = 0};
+    struct local_result run;
+    struct fault why = {""};
+    enum rc rc = baseline_say(&words, options, baseline, swarm);
+
+    log_info(&view->log, "for comparison: %s", baseline->what);
+    snprintf(out, sizeof out, "%s/%s", options_text(options, "out"), baseline->folder);
+    if (rc != RC_OK) fault_set(&why, rc, "out of memory");
+    if (rc == RC_OK) rc = folder_empty(out, &why);
+    if (rc == RC_OK) rc = run_peers(&words, &request, view, baseline->what, &run, &why);
+    words_deinit(&words);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    int code = run.signal != 0 ? 128 + run.signal : any_failed(&run) ? EXIT_FAILED : EXIT_DONE;
+    if (code == EXIT_DONE) {
+        const struct summary about = about_run(options, &run);
+        rc = judge_run(out, &about, json, &why);
+        if (rc == RC_OK) rc = judge_save(out, *json, &why);
+        if (rc != RC_OK) {
+            json_destroy(*json);
+            code = command_failed(rc, &why);
+        }
+    }
+    local_result_deinit(&run);
+    return code;
+}
+
+/* After the swarm, whose summary is `json` and stands as it is until all baselines are there. */
+static int run_baselines(const struct options *options, const struct local_result *swarm,
+                         struct view *view, struct json *json)
+{
+    struct json *all = json_object_create(), *one = NULL;
+    struct fault why = {""};
+
+    for (size_t i = 0; i < ARRAY_COUNT(baselines); i++) {
+        const int code = run_baseline(options, &baselines[i], swarm, view, &one);
+
+        if (code != EXIT_DONE) {
+            log_warn(&view->log, "%s: not finished, so the table is without baselines",
+                     baselines[i].what);
+            json_destroy(all);
+            return code;
+        }
+        json_set(all, baselines[i].key, one);
+    }
+    json_set(json, "baselines", all);
+    const enum rc rc = judge_save(options_text(options, "out"), json, &why);
+    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+}
+
+/* The swarm has ended by itself. */
+static int finish(const struct options *options, const struct method *method,
+                  const struct local_result *run, struct view *view)
+{
+    struct json *json;
+    int code = conclude(options, method, run, &json);
+
+    if (code == EXIT_DONE && options_flag(options, "baselines")) {
+        code = run_baselines(options, run, view, json);
+    }
+    if (options_flag(options, "json")) {
+        command_print_json(json);
+        return code;
+    }
+    if (summary_has_scores(json) && !options_flag(options, "quiet")) {
+        print_table(json, options_text(options, "out"));
+    }
+    json_destroy(json);
+    return code;
+}
+
 static int run_testnet(struct options *options, struct file_lock *lock)
 {
     struct view view = {.log = command_log(options), .text = TEXT_EMPTY};
@@ -502,14 +489,14 @@ static int run_testnet(struct options *options, struct file_lock *lock)
         view.aside = options_text(options, "out");
     }
     view.is_live = isatty(STDERR_FILENO) == 1 && !options_flag(options, "quiet");
-    rc = run_peers(options, &chaos, &link, speeds, &view, &run, &why);
+    rc = run_swarm(options, &chaos, &link, speeds, &view, &run, &why);
     mem_free(speeds);
-    text_deinit(&view.text);
     if (rc != RC_OK) {
+        text_deinit(&view.text);
         if (view.aside != NULL) give_up(options);
         return command_failed(rc, &why);
     }
-    settle(&view, &run.peers[0]);
+    view_settle(&view, &run.peers[0]);
     int code;
     if (run.signal != 0) {
         if (view.aside != NULL) give_up(options); /* before anything began */
@@ -523,8 +510,9 @@ static int run_testnet(struct options *options, struct file_lock *lock)
         if (view.aside != NULL) {
             log_warn(&view.log, "nothing has begun; --resume puts the earlier run back");
         }
-        code = conclude(options, &method, &run);
+        code = finish(options, &method, &run, &view);
     }
+    text_deinit(&view.text);
     local_result_deinit(&run);
     return code;
 }

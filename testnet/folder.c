@@ -35,12 +35,17 @@ static bool is_peer_folder(const char *name)
     return true;
 }
 
+static bool is_baseline(const char *name)
+{
+    return strcmp(name, FOLDER_ALONE) == 0 || strcmp(name, FOLDER_ALL_DATA) == 0;
+}
+
 static bool is_own(const char *name)
 {
     for (size_t i = 0; i < sizeof own_files / sizeof own_files[0]; i++) {
         if (strcmp(name, own_files[i]) == 0) return true;
     }
-    return is_peer_folder(name);
+    return is_peer_folder(name) || is_baseline(name);
 }
 
 /* All plain files of a peer's folder, then the folder. A peer makes no folders in it. */
@@ -62,12 +67,19 @@ static enum rc remove_peer(const char *path, struct fault *why)
     return rc;
 }
 
+static enum rc remove_run(const char *folder, struct fault *why);
+
 /* `name` is one of ours. */
 static enum rc remove_one(const char *folder, const char *name, struct fault *why)
 {
     char path[PATH_BYTES + 300];
 
     snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (is_baseline(name)) { /* which has none in it */
+        const enum rc rc = file_is_there(path) ? remove_run(path, why) : RC_OK;
+        if (rc != RC_OK || rmdir(path) == 0 || errno == ENOENT) return rc;
+        return file_fault(why, "remove", path, errno);
+    }
     if (is_peer_folder(name)) return file_is_there(path) ? remove_peer(path, why) : RC_OK;
     if (unlink(path) != 0 && errno != ENOENT) return file_fault(why, "remove", path, errno);
     return RC_OK;
@@ -163,6 +175,13 @@ static enum rc finish_removal(const char *folder, struct fault *why)
     const enum rc rc = remove_run(removed, why);
     if (rc != RC_OK || rmdir(removed) == 0) return rc;
     return file_fault(why, "remove", removed, errno);
+}
+
+enum rc folder_empty(const char *path, struct fault *why)
+{
+    const enum rc rc = file_make_folder(path, why);
+
+    return rc == RC_OK ? remove_run(path, why) : rc;
 }
 
 bool folder_has_aside(const char *path)

@@ -11,6 +11,10 @@
 
 #include <stdbool.h>
 
+/* Runs for comparison have folders of their own in that of the swarm. */
+#define FOLDER_ALONE    "alone"
+#define FOLDER_ALL_DATA "all-data"
+
 enum folder_wish { FOLDER_NEW, FOLDER_RESUME, FOLDER_FRESH };
 
 /** Make `path` and lock it: it is one testnet's at a time. RC_BUSY says who has it. Where nothing
@@ -26,6 +30,8 @@ MUST_USE enum rc folder_settle(const char *path, struct fault *why);
 /** There is no new run: remove what there is of it, and put back what was set aside. RESUME does
  *  the same for a run that was killed between the two. */
 MUST_USE enum rc folder_undo(const char *path, struct fault *why);
+/** Make `path`, which is a baseline's; what an earlier one left there goes. */
+MUST_USE enum rc folder_empty(const char *path, struct fault *why);
 /** Is anything set aside? */
 bool folder_has_aside(const char *path);
 

@@ -471,7 +471,7 @@ enum rc local_run(const struct local_options *options, struct local_result *resu
     for (uint32_t i = 0; i < options->peers; i++) {
         struct local_peer *seen = &local.runners[i].seen;
         local.runners[i].child = LOCAL_NO_CHILD;
-        seen->loss = seen->accuracy = seen->samples_per_s = NAN;
+        seen->loss = seen->accuracy = seen->samples_per_s = seen->goal_s = NAN;
     }
     snprintf(local.events_path, sizeof local.events_path, "%s/events.jsonl", options->out);
     rc = process_host_create(&events, TICK_NS / local_quick_ticks(options), &local.host, why);

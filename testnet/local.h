@@ -47,6 +47,8 @@ struct local_peer {
     char lineage[72]; /* of its last checkpoint or report; "": not known */
     uint64_t step, own_steps, samples, round, neighbours;
     double loss, accuracy, samples_per_s; /* NaN: not said yet */
+    double
+        goal_s; /* when it will be at its goal, on the run's clock, by its pace; NaN: not known */
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
     uint64_t rss_bytes, peak_rss_bytes; /* the first of this start */
     uint64_t samples_lost;              /* trained since the checkpoint a kill threw it back to */

@@ -85,6 +85,7 @@ static void on_report(struct local *local, uint32_t peer, const struct json *eve
     const struct local_peer *seen = &runner->seen;
 
     take_numbers(runner, event);
+    runner->seen.goal_s = local_clock(local) + real_of(event, "time_left_s", (double)NAN);
     struct json *line = local_event(local, "report", peer);
     json_set_count(line, "step", seen->step);
     json_set_count(line, "samples", seen->samples);

@@ -1,8 +1,9 @@
 #!/bin/bash
 # quickstart: from a fresh clone to a distilled model. Installs what is missing, builds, trains four
-# peers on Fashion-MNIST that share nothing but their parameters, distils them into one student
-# with a fifteenth of the parameters, prints one table. About two minutes after the build on two
-# cores.
+# peers on Fashion-MNIST, each of which sees mostly some of the ten classes, and that share nothing but
+# their parameters; for comparison each of them alone, and one peer on all the data; distils the swarm
+# into a student with a fifteenth of the parameters, without labels; prints one table. About five
+# minutes after the build on two cores.
 #   testnet/quickstart.sh [--yes] [--build-only]
 #     --yes         do not ask before installing (nobody is asked as root)
 #     --build-only  stop after the build
@@ -44,20 +45,21 @@ if ! build >"$log" 2>&1; then
     echo "quickstart.sh: the build failed; all of it is in $log" >&2
     exit 1
 fi
+built=$SECONDS
 if [ "$build_only" = yes ]; then
     echo "quickstart: built $grapevine" >&2
     exit 0
 fi
 
-echo "quickstart: four peers train cnn on disjoint shards of Fashion-MNIST" >&2
-"$grapevine" testnet --peers 4 --out "$out" --fresh --data fashion-mnist --model cnn \
-    --averaging local-sgd:H=16 --epochs 2 --batch 32 --lr 0.05 --schedule cosine:warmup=5% \
-    --json >/dev/null
-echo "quickstart: a small student learns from them, on 10,000 of the samples" >&2
-"$grapevine" distill --teachers "$out" --data fashion-mnist --samples 10000 --epochs 8 \
+echo "quickstart: four peers train cnn on unlike shards of Fashion-MNIST; then each alone, then one on all of it" >&2
+"$grapevine" testnet --peers 4 --out "$out" --fresh --data fashion-mnist --model cnn --shard dirichlet:0.3 \
+    --averaging local-sgd:H=4 --steps 900 --batch 32 --lr 0.05 --schedule cosine:warmup=5% \
+    --baselines --json >/dev/null
+echo "quickstart: a small student learns from the swarm's answers to 10,000 images, without their labels" >&2
+"$grapevine" distill --teachers "$out" --data fashion-mnist --samples 10000 --epochs 8 --alpha 1 \
     --student 'conv3x3:16 relu maxpool2 conv3x3:32 relu maxpool2 linear:64 relu linear:classes' \
-    --baseline --out "$out/student.safetensors" --report "$out"
+    --out "$out/student.safetensors" --report "$out"
 echo
 "$grapevine" report "$out"
 echo
-echo "curves and details: $out/report.html"
+echo "built in $built s, trained and distilled in $((SECONDS - built)) s; curves and details: $out/report.html"

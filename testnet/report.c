@@ -228,6 +228,26 @@ static void add_model_row(struct text *text, const char *name, double accuracy, 
     text_add(text, "</td><td></td><td></td><td></td></tr>\n");
 }
 
+static void add_baseline_rows(struct text *text, const struct json *summary)
+{
+    const bool is_loss = summary_is_by_loss(summary);
+    const uint64_t parameters = value_count(summary, "parameters");
+    struct spread spread;
+
+    if (summary_baseline(summary, "alone", &spread)) {
+        add_model_row(text, "the same peers, each alone: mean", is_loss ? NAN : spread.mean,
+                      is_loss ? spread.mean : NAN, parameters);
+        add_model_row(text, "&ndash; the best of them", is_loss ? NAN : spread.most,
+                      is_loss ? spread.least : NAN, parameters);
+        add_model_row(text, "&ndash; their ensemble", is_loss ? NAN : spread.ensemble,
+                      is_loss ? spread.ensemble : NAN, spread.peers * parameters);
+    }
+    if (summary_baseline(summary, "all_data", &spread)) {
+        add_model_row(text, "one peer with all the data, as many samples",
+                      is_loss ? NAN : spread.mean, is_loss ? spread.mean : NAN, parameters);
+    }
+}
+
 static void add_table(struct text *text, const struct report_sources *sources)
 {
     const struct json *summary = sources->summary, *distilled = sources->distilled;
@@ -255,6 +275,7 @@ static void add_table(struct text *text, const struct report_sources *sources)
                           value_real(distilled, "labels_only_loss"), students);
         }
     }
+    add_baseline_rows(text, summary);
     text_add(text, "</table></div>\n");
 }
 

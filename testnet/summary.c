@@ -157,6 +157,34 @@ bool summary_holds(const struct json *summary, const char **broken)
     return invariants != NULL;
 }
 
+bool summary_has_scores(const struct json *summary)
+{
+    return !isnan(value_real(json_get(summary, "loss"), "ensemble"));
+}
+
+bool summary_baseline(const struct json *summary, const char *key, struct spread *spread)
+{
+    const struct json *baseline = json_get(json_get(summary, "baselines"), key);
+    const struct json *scores =
+        json_get(baseline, summary_is_by_loss(summary) ? "loss" : "accuracy");
+    const struct json *peers = json_get(scores, "peers");
+    const size_t count = peers != NULL ? json_count(peers) : 0;
+    double sum = 0;
+
+    *spread = (struct spread){.least = INFINITY, .most = -INFINITY};
+    for (size_t i = 0; i < count; i++) {
+        const double score = value_element(scores, "peers", i);
+        sum += score; /* one that is not known makes the mean unknown */
+        spread->least = fmin(spread->least, score);
+        spread->most = fmax(spread->most, score);
+    }
+    spread->peers = count;
+    spread->mean = count > 0 ? sum / (double)count : NAN;
+    spread->ensemble = value_real(scores, "ensemble");
+    spread->seconds = value_real(baseline, "wall_s");
+    return count > 0;
+}
+
 /* ---- the table ---- */
 
 bool summary_is_of_reals(const struct json *summary)
@@ -227,6 +255,11 @@ static void add_distilled_lines(struct text *text, const struct json *distilled,
         add_line(text, &(struct line){"the same student on labels alone", is_loss, alone,
                                       parameters, false, 0, NAN});
     }
+    if (value_real(distilled, "alpha") >= 1 && value_count(distilled, "samples_all") > 0) {
+        text_add(text, "The student saw %llu of %llu training samples, and no label.\n",
+                 (unsigned long long)value_count(distilled, "samples"),
+                 (unsigned long long)value_count(distilled, "samples_all"));
+    }
     if (!isnan(alone) && value_count(distilled, "samples_all") > 0) {
         text_add(text,
                  "Both saw %llu of %llu training samples in %llu steps; labels alone at the best "
@@ -235,6 +268,29 @@ static void add_distilled_lines(struct text *text, const struct json *distilled,
                  (unsigned long long)value_count(distilled, "samples_all"),
                  (unsigned long long)value_count(distilled, "steps"),
                  (is_loss ? alone < student : alone > student) ? ", and better" : "");
+    }
+}
+
+/* What the swarm has to be measured against. */
+static void add_baseline_lines(struct text *text, const struct json *summary)
+{
+    const bool is_loss = summary_is_by_loss(summary);
+    const uint64_t parameters = value_count(summary, "parameters");
+    struct spread spread;
+    char name[80];
+
+    if (summary_baseline(summary, "alone", &spread)) {
+        snprintf(name, sizeof name,
+                 is_loss ? "each alone: %.3f to %.3f, mean" : "each alone: %.1f to %.1f %%, mean",
+                 spread.least * (is_loss ? 1 : 100), spread.most * (is_loss ? 1 : 100));
+        add_line(text,
+                 &(struct line){name, is_loss, spread.mean, parameters, false, 0, spread.seconds});
+        add_line(text, &(struct line){"ensemble of those alone", is_loss, spread.ensemble,
+                                      spread.peers * parameters, false, 0, NAN});
+    }
+    if (summary_baseline(summary, "all_data", &spread)) {
+        add_line(text, &(struct line){"one peer with all the data", is_loss, spread.mean,
+                                      parameters, false, 0, spread.seconds});
     }
 }
 
@@ -256,5 +312,6 @@ void summary_add_table(struct text *text, const struct json *summary, const stru
     snprintf(name, sizeof name, "ensemble of %llu", (unsigned long long)peers);
     add_line(text, &(struct line){name, is_loss, value_real(scores, "ensemble"), peers * parameters,
                                   false, 0, NAN});
+    add_baseline_lines(text, summary);
     if (distilled != NULL) add_distilled_lines(text, distilled, is_loss);
 }

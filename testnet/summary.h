@@ -31,10 +31,20 @@ struct json *summary_json(const struct summary *summary);
  *  said its lineage) are left out. */
 bool summary_holds(const struct json *summary, const char **broken);
 
+/** Could any model be evaluated? */
+bool summary_has_scores(const struct json *summary);
 /** Whether models are told apart by their loss: an accuracy says little of a text, and nothing of
  *  real values. */
 bool summary_is_by_loss(const struct json *summary);
 bool summary_is_of_reals(const struct json *summary);
+/** A baseline's scores of all its peers; false: there is no such baseline. `key`: "alone" or
+ *  "all_data". */
+struct spread {
+    double mean, least, most, ensemble; /* accuracy, or loss as summary_is_by_loss() has it */
+    uint64_t peers;
+    double seconds;
+};
+bool summary_baseline(const struct json *summary, const char *key, struct spread *spread);
 /** Accuracies or losses, parameters, bytes, seconds in one table. `distilled`: the object of
  * `distill
  * --json`, or NULL. */

@@ -207,6 +207,10 @@ const struct option_row option_rows[] = {
      "go on with what --out holds", OF_RUN},
     {"fresh", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
      "remove what an earlier testnet left in --out", OF_RUN},
+    {"baselines", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
+     "then the same peers each alone, and one peer with all the data, on as many samples, to "
+     "compare",
+     OF_RUN},
 
     /* training */
     {"data", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(DOCTOR), "SPEC", "digits", 0, 0,

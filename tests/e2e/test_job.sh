@@ -55,6 +55,22 @@ for peer in 0 1 2; do
     grep -q "already at its goal" "$run/peer-00$peer/log.txt" || fail "peer $peer joined, though it was done"
 done
 
+# Beside it, what its peers reach without each other, and one with all the data.
+"$GRAPEVINE" testnet --peers 3 --data digits --model mlp --shard dirichlet:0.1 --steps 200 --time 1m \
+    --averaging local-sgd:H=4 --step-time 1ms --baselines --json --quiet --out "$WORK/beside" \
+    >"$WORK/beside.json" 2>"$WORK/beside.err" || fail "the testnet with baselines exited with $?"
+/usr/bin/python3 - "$WORK/beside.json" "$WORK/beside/summary.json" <<'EOF' || fail "the baselines are not what they should be"
+import json, sys
+said, kept = (json.load(open(path)) for path in sys.argv[1:])
+assert said == kept
+alone, whole = said["baselines"]["alone"], said["baselines"]["all_data"]
+assert len(alone["accuracy"]["peers"]) == 3 and alone["rounds_ok"] == 0 and alone["averaging"] == "none"
+assert len(whole["accuracy"]["peers"]) == 1 and whole["steps_total"] == said["steps_total"], whole["steps_total"]
+assert abs(alone["steps_total"] - said["steps_total"]) <= 3
+assert max(alone["accuracy"]["peers"]) < whole["accuracy"]["peers"][0], said["baselines"]
+EOF
+"$GRAPEVINE" report "$WORK/beside" | grep -q 'one peer with all the data' || fail "the table has no baselines"
+
 refuses 2 --fresh testnet --peers 2 --out "$run"
 refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --chaos 'explode:mtbf=1s'
 refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --model 'linaer:3'

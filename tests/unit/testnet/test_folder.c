@@ -74,6 +74,33 @@ static void resuming_keeps_everything(void **state)
     scratch_deinit(&scratch);
 }
 
+static void baselines_go_with_their_run(void **state)
+{
+    /* Proves: --fresh removes the runs for comparison with the rest, down to their folders; one
+     * that is made anew begins empty; a stranger's file in one stays, and so does its folder. */
+    (void)state;
+    struct scratch scratch;
+
+    scratch_init(&scratch);
+    fill(&scratch);
+    assert_int_equal(folder_empty(scratch_path(&scratch, "alone"), NULL), RC_OK);
+    assert_int_equal(file_make_folder(scratch_path(&scratch, "alone/peer-000"), NULL), RC_OK);
+    scratch_write(&scratch, "alone/peer-000/model.safetensors", "x", 1);
+    scratch_write(&scratch, "alone/summary.json", "{}", 2);
+    assert_int_equal(folder_empty(scratch_path(&scratch, "alone"), NULL), RC_OK);
+    assert_false(file_is_there(scratch_path(&scratch, "alone/peer-000")));
+    assert_false(file_is_there(scratch_path(&scratch, "alone/summary.json")));
+    scratch_write(&scratch, "alone/events.jsonl", "x", 1);
+    assert_int_equal(folder_prepare(scratch.folder, FOLDER_FRESH, NULL), RC_OK);
+    assert_int_equal(folder_settle(scratch.folder, NULL), RC_OK);
+    assert_int_equal(scratch_count(&scratch), 0);
+    assert_int_equal(folder_empty(scratch_path(&scratch, "all-data"), NULL), RC_OK);
+    scratch_write(&scratch, "all-data/mine.txt", "x", 1);
+    assert_int_equal(folder_undo(scratch.folder, NULL), RC_IO);
+    assert_true(file_is_there(scratch_path(&scratch, "all-data/mine.txt")));
+    scratch_deinit(&scratch);
+}
+
 static void a_fresh_start_removes_what_a_testnet_left(void **state)
 {
     /* Proves: once a --fresh run has begun, nothing is left of the earlier one; nothing is set
@@ -164,6 +191,7 @@ int main(void)
         cmocka_unit_test(a_folder_in_use_needs_a_wish),
         cmocka_unit_test(a_folder_is_one_testnets_at_a_time),
         cmocka_unit_test(resuming_keeps_everything),
+        cmocka_unit_test(baselines_go_with_their_run),
         cmocka_unit_test(a_fresh_start_removes_what_a_testnet_left),
         cmocka_unit_test(what_never_began_leaves_the_earlier_run),
         cmocka_unit_test(files_of_others_are_never_removed),

@@ -102,6 +102,42 @@ static void the_summary_adds_up(void **state)
     json_destroy(json);
 }
 
+static void baselines_stand_beside_the_swarm(void **state)
+{
+    /* Proves: the table has the mean of the peers alone with the least and the most, their
+     * ensemble, and the peer with all the data; nothing of it without baselines; one of them that
+     * left no model makes the mean unknown, not better. */
+    (void)state;
+    static const char baselines[] =
+        "{\"alone\":{\"wall_s\":7.5,\"accuracy\":{\"peers\":[0.5,0.75],\"ensemble\":0.8}},"
+        "\"all_data\":{\"wall_s\":9,\"accuracy\":{\"peers\":[0.97],\"ensemble\":0.97}}}";
+    static const char unknown[] = "{\"alone\":{\"accuracy\":{\"peers\":[0.5,null]}}}";
+    struct local_peer peers[2] = {done_peer(300), done_peer(500)};
+    struct json *json = summary_of(peers, true), *added = NULL;
+    struct text table = TEXT_EMPTY, page = TEXT_EMPTY;
+    struct spread spread;
+
+    summary_add_table(&table, json, NULL);
+    assert_null(strstr(table.bytes, "alone"));
+    assert_false(summary_baseline(json, "alone", &spread));
+    assert_int_equal(json_parse(baselines, strlen(baselines), &added, NULL), RC_OK);
+    json_set(json, "baselines", added);
+    text_clear(&table);
+    summary_add_table(&table, json, NULL);
+    assert_non_null(strstr(table.bytes, "each alone: 50.0 to 75.0 %, mean     62.50 %"));
+    assert_non_null(strstr(table.bytes, "ensemble of those alone              80.00 %"));
+    assert_non_null(strstr(table.bytes, "one peer with all the data           97.00 %"));
+    report_add_page(&page, &(struct report_sources){.summary = json});
+    assert_non_null(strstr(page.bytes, "each alone: mean</td><td></td><td>62.50&nbsp;%"));
+    assert_non_null(strstr(page.bytes, "the best of them</td><td></td><td>75.00&nbsp;%"));
+    assert_int_equal(json_parse(unknown, strlen(unknown), &added, NULL), RC_OK);
+    json_set(json, "baselines", added);
+    assert_true(summary_baseline(json, "alone", &spread) && isnan(spread.mean));
+    text_deinit(&page);
+    text_deinit(&table);
+    json_destroy(json);
+}
+
 static void texts_and_real_values_are_told_apart_by_loss(void **state)
 {
     /* Proves: the summary says what its models predict; of texts and real values the table and the
@@ -395,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_summary_adds_up),
+        cmocka_unit_test(baselines_stand_beside_the_swarm),
         cmocka_unit_test(texts_and_real_values_are_told_apart_by_loss),
         cmocka_unit_test(each_broken_invariant_is_named),
         cmocka_unit_test(the_history_is_read_past_broken_lines),
