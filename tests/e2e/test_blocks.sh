@@ -14,7 +14,7 @@ fi
 ip link set lo up && ip addr add 192.0.2.7/32 dev lo || skip "skipped: no address can be added"
 begin "$1"
 mkdir bin && ln -s "$gv" bin/grapevine
-export PATH="$folder/bin:$PATH" GRAPEVINE_TIME=5s
+export PATH="$folder/bin:$PATH" GRAPEVINE_TIME=3s
 grapevine peer --listen 127.0.0.1:0 --quiet --data fashion-mnist --model mlp --steps 1 --averaging none --out earlier >/dev/null ||
     skip "skipped: Fashion-MNIST is not there"
 
