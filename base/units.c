@@ -153,3 +153,20 @@ char *units_format_count(uint64_t count, char *text, size_t cap)
     snprintf(text, cap, "%s", grouped);
     return text;
 }
+
+char *units_format_seconds(double seconds, char *text, size_t cap)
+{
+    const unsigned long long whole = seconds < 1e9 ? (unsigned long long)(seconds + 0.5) : 0;
+
+    if (!(seconds >= 0 && seconds < 1e9))
+        snprintf(text, cap, "very long");
+    else if (whole < 10)
+        snprintf(text, cap, "%.1f s", seconds);
+    else if (whole < 100)
+        snprintf(text, cap, "%llu s", whole);
+    else if (whole < 6000)
+        snprintf(text, cap, "%llu min %llu s", whole / 60, whole % 60);
+    else
+        snprintf(text, cap, "%llu h %llu min", whole / 3600, whole / 60 % 60);
+    return text;
+}

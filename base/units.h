@@ -18,5 +18,7 @@ bool units_parse_rate(const char *text,
 /** Short human forms into `text`: "1.6 MiB", "1,625,866". Return `text`. */
 char *units_format_bytes(uint64_t bytes, char *text, size_t cap);
 char *units_format_count(uint64_t count, char *text, size_t cap);
+/** "4.2 s", "12 s", "3 min 20 s", "2 h 5 min"; "very long" where it is no number. */
+char *units_format_seconds(double seconds, char *text, size_t cap);
 
 #endif

@@ -30,12 +30,6 @@ static enum rc load(struct answers *a, struct backend *backend, size_t i, uint32
     return comparison_open(backend, &file, team, &card, why);
 }
 
-static void tell(const struct answers *a, size_t done)
-{
-    if (a->options.on_teacher == NULL) return;
-    a->options.on_teacher(a->options.context, done, a->options.teachers_count);
-}
-
 static void on_answer(void *context, size_t first, uint32_t samples, const float *logits)
 {
     struct answers *a = context;
@@ -46,7 +40,8 @@ static void on_answer(void *context, size_t first, uint32_t samples, const float
 static enum rc ask_all(struct answers *a, struct backend *backend, struct fault *why)
 {
     const struct answers_options *o = &a->options;
-    const struct outputs_part all = {o->samples, 0, o->samples->count};
+    struct work work = {0, o->teachers_count * o->samples->count, o->on_progress, o->context};
+    const struct outputs_part all = {o->samples, 0, o->samples->count, &work};
     const struct outputs_sink sink = {a, on_answer};
     enum rc rc = RC_OK;
 
@@ -59,7 +54,6 @@ static enum rc ask_all(struct answers *a, struct backend *backend, struct fault 
         rc = outputs_run(team, &as_trained, &all, &sink, &score);
         if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", o->teachers[i], rc_text(rc));
         team_destroy(team);
-        tell(a, i + 1);
     }
     return rc;
 }
@@ -67,6 +61,7 @@ static enum rc ask_all(struct answers *a, struct backend *backend, struct fault 
 static enum rc load_all(struct answers *a, struct backend *backend, struct fault *why)
 {
     const struct answers_options *o = &a->options;
+    struct work work = {0, o->teachers_count, o->on_progress, o->context};
     enum rc rc;
 
     if (o->teachers_count > ANSWERS_TEACHERS_MAX) {
@@ -83,7 +78,7 @@ static enum rc load_all(struct answers *a, struct backend *backend, struct fault
     }
     for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
         rc = load(a, backend, i, o->batch, &a->teachers[i], why);
-        if (rc == RC_OK) tell(a, i + 1);
+        if (rc == RC_OK) work_add(&work, 1);
     }
     return rc;
 }

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/rc.h"
 #include "distill/ensemble.h"
+#include "distill/work.h"
 #include "replica/data/dataset.h"
 
 struct backend;
@@ -29,8 +30,9 @@ struct answers_options {
     double temperature;
     uint32_t batch;   /* samples asked about at a time, at most */
     size_t bytes_max; /* instead of ANSWERS_BYTES_MAX; 0: that */
-    /** After each teacher: how many of how many. May be NULL. */
-    void (*on_teacher)(void *context, size_t done, size_t count);
+    /** As it goes: samples that teachers answered, or, where these are not kept, teachers in
+     *  memory; of how many. May be NULL. */
+    work_told on_progress;
     void *context;
 };
 

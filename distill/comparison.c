@@ -31,6 +31,7 @@ struct reading {
     uint32_t rows;             /* a sample */
     struct model_card average; /* the first card with all steps and samples of the members */
     bool is_one_spec;          /* so far */
+    struct work work;
 };
 
 enum rc comparison_card(const char *path, struct model_card *card, struct fault *why)
@@ -225,6 +226,19 @@ static enum rc average_add(struct reading *r, struct model *model, const struct 
     return RC_OK;
 }
 
+/* All models, and the average, over the test part; and what statistics of the average take. */
+static void plan_work(struct reading *r, const struct model *model)
+{
+    const uint64_t files = r->options->paths_count, most = STATISTICS_BATCH * STATISTICS_BATCHES;
+    const uint64_t train = dataset_info(r->dataset)->train_samples;
+
+    r->work.total = files * r->test.count;
+    if (files == 1 && r->options->average_path == NULL) return;
+    r->work.total += r->test.count;
+    if (files == 1 || model_schema(model)->values[SECTION_BUFFERS] == 0) return;
+    r->work.total += train < most ? train : most;
+}
+
 /* What is done with each model once, whatever the pieces. */
 static enum rc note_model(struct reading *r, size_t index, struct model *model,
                           const struct model_card *card, struct fault *why)
@@ -234,6 +248,7 @@ static enum rc note_model(struct reading *r, size_t index, struct model *model,
     if (index == 0) {
         out->card = r->average = *card;
         r->average.step = r->average.samples = 0;
+        plan_work(r, model);
     }
     out->parameters[index] = model_schema(model)->values[SECTION_PARAMETERS];
     return average_add(r, model, card, why);
@@ -269,11 +284,11 @@ static enum rc score_average(struct reading *r, struct team *team, struct fault 
 {
     struct model *model = team_model(team);
     const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
-    const struct outputs_part all = {&r->test, 0, r->test.count};
+    const struct outputs_part all = {&r->test, 0, r->test.count, &r->work};
     struct fault reason = {""};
     enum rc rc = RC_OK;
 
-    if (soup_members(r->soup) > 1) rc = statistics_estimate(model, r->dataset, &reason);
+    if (soup_members(r->soup) > 1) rc = statistics_estimate(model, r->dataset, &r->work, &reason);
     if (rc == RC_OK) rc = outputs_run(team, &info, &all, NULL, &r->out->average);
     if (rc == RC_OK) return rc;
     return fault_set(why, rc, "cannot evaluate the parameter average: %s",
@@ -365,14 +380,11 @@ static enum rc read_parts(struct reading *r, struct fault *why)
 
     for (size_t k = 0; rc == RC_OK && k < parts; k++) {
         const size_t first = k * r->part_max, left = r->test.count - first;
-        r->part = (struct outputs_part){&r->test, first, left < r->part_max ? left : r->part_max};
+        r->part = (struct outputs_part){&r->test, first, left < r->part_max ? left : r->part_max,
+                                        &r->work};
         ensemble_clear(r->ensemble);
         for (size_t i = 0; rc == RC_OK && i < options->paths_count; i++) {
             rc = read_model(r, i, why);
-            if (rc == RC_OK && options->on_model != NULL) {
-                options->on_model(options->context, k * options->paths_count + i + 1,
-                                  parts * options->paths_count);
-            }
         }
         if (rc == RC_OK) rc = score_ensemble(r, why);
     }
@@ -464,8 +476,11 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
 {
     CHECK(options->paths_count > 0 && out != NULL);
     struct comparison result = {.distance = NAN};
-    struct reading r = {
-        .backend = backend, .options = options, .out = &result, .is_one_spec = true};
+    struct reading r = {.backend = backend,
+                        .options = options,
+                        .out = &result,
+                        .is_one_spec = true,
+                        .work = {.told = options->on_progress, .context = options->context}};
     enum rc rc = reading_begin(&r, why);
 
     if (rc == RC_OK) rc = read_parts(&r, why);

@@ -32,8 +32,8 @@ struct comparison_options {
     uint64_t samples_max;     /* of the test part; 0: all */
     const char *average_path; /* the parameter average is written there; NULL: nowhere */
     size_t bytes_max;         /* instead of COMPARISON_BYTES_MAX; 0: that */
-    /** After each model, for each piece of the test part: how many of how many. May be NULL. */
-    void (*on_model)(void *context, size_t done, size_t count);
+    /** As it goes: samples that models have run over, of how many about. May be NULL. */
+    work_told on_progress;
     void *context;
 };
 

@@ -29,7 +29,8 @@ static const char default_schedule[] = "cosine:warmup=0.05";
 /* What all trainings share. */
 struct lesson {
     struct backend *backend;
-    uint32_t threads; /* of the backend, of which a replica makes threads of its own */
+    uint32_t part, parts; /* of a phase, being trained */
+    uint32_t threads;     /* of the backend, of which a replica makes threads of its own */
     const struct distill_options *options;
     struct distill_result *out;
     struct dataset_options dataset;
@@ -48,7 +49,7 @@ static void tell(const struct lesson *l, enum distill_phase phase, uint64_t done
 
 /* ---- the teachers ---- */
 
-static void on_judged(void *context, size_t done, size_t count)
+static void on_judged(void *context, uint64_t done, uint64_t count)
 {
     tell(context, DISTILL_JUDGING, done, count, NAN);
 }
@@ -60,7 +61,7 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
         .paths_count = l->options->teachers_count,
         .data = l->options->data,
         .seed = l->options->seed,
-        .on_model = on_judged,
+        .on_progress = on_judged,
         .context = l,
     };
     const enum rc rc = comparison_run(l->backend, &options, &l->out->teachers, why);
@@ -74,7 +75,7 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
     return rc;
 }
 
-static void on_asked(void *context, size_t done, size_t count)
+static void on_asked(void *context, uint64_t done, uint64_t count)
 {
     tell(context, DISTILL_TEACHING, done, count, (double)NAN);
 }
@@ -90,7 +91,7 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
         .temperature = l->options->temperature,
         .batch = l->student.batch,
         .bytes_max = l->options->answers_bytes_max,
-        .on_teacher = on_asked,
+        .on_progress = on_asked,
         .context = l,
     };
     const struct model *model = replica_model(student);
@@ -206,7 +207,7 @@ static enum rc train(struct lesson *l, struct learner *student, enum distill_pha
                                  NULL, &report);
         if (rc != RC_OK) break;
         done += report.steps;
-        tell(l, phase, done, steps, report.loss_sum / report.steps);
+        tell(l, phase, l->part * steps + done, l->parts * steps, report.loss_sum / report.steps);
     }
     l->out->steps = steps;
     if (rc == RC_OK) rc = student->ops->evaluate(student, 0, score);
@@ -284,6 +285,8 @@ static enum rc train_baseline(struct lesson *l, struct fault *why)
         struct learner *other = NULL;
         struct evaluation score;
 
+        l->part = (uint32_t)i;
+        l->parts = ARRAY_COUNT(factors);
         rc = create_student(l, NULL, lr, &other, why);
         if (rc != RC_OK) break;
         rc = train(l, other, DISTILL_BASELINE, &score, why);
@@ -335,8 +338,11 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
     CHECK(options->alpha >= 0 && options->alpha <= 1 && (unsigned)options->vote < VOTE_COUNT);
     struct distill_result result = {
         .vote = options->vote, .temperature = options->temperature, .alpha = options->alpha};
-    struct lesson l = {
-        .backend = backend, .threads = backend->threads, .options = options, .out = &result};
+    struct lesson l = {.backend = backend,
+                       .threads = backend->threads,
+                       .options = options,
+                       .out = &result,
+                       .parts = 1};
     enum rc rc = judge_teachers(&l, why);
 
     if (rc == RC_OK) rc = plan(&l, why);

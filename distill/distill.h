@@ -24,8 +24,8 @@ struct json;
 #define DISTILL_RATE_RATIO 2.5
 
 enum distill_phase {
-    DISTILL_JUDGING,  /* teachers on the test part: models done */
-    DISTILL_TEACHING, /* teachers on the training part: models done */
+    DISTILL_JUDGING,  /* teachers on the test part: samples done */
+    DISTILL_TEACHING, /* teachers on the training part: samples done */
     DISTILL_LEARNING, /* the student: steps done */
     DISTILL_BASELINE  /* the same on labels alone: steps done, of all its rates */
 };

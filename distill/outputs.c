@@ -66,6 +66,7 @@ struct running {
     size_t batches, each;      /* each: logits of a sample */
     uint32_t most;             /* samples a batch */
     atomic_size_t taken;       /* batches, so far */
+    atomic_size_t finished;    /* samples */
 };
 
 static enum rc run_batch(struct running *r, struct model *model, size_t number, struct batch *batch,
@@ -82,6 +83,7 @@ static enum rc run_batch(struct running *r, struct model *model, size_t number, 
     if (rc != RC_OK) return rc;
     r->scores[number] = task_judge(r->task, batch, logits);
     if (r->sink != NULL) r->sink->on_logits(r->sink->context, first, samples, logits);
+    atomic_fetch_add(&r->finished, samples);
     return RC_OK;
 }
 
@@ -97,6 +99,7 @@ static enum rc run_batches(void *context, const struct team_lane *lane)
         const size_t number = atomic_fetch_add(&r->taken, 1);
         if (number >= r->batches) break;
         rc = run_batch(r, lane->model, number, &batch, logits);
+        if (lane->number == 0) work_tell(r->part->work, atomic_load(&r->finished));
     }
     if (rc != RC_OK) atomic_store(&r->taken, r->batches); /* the others need not go on */
     mem_free(logits);
@@ -129,6 +132,7 @@ enum rc outputs_run(struct team *team, const struct dataset_info *info,
         score->count += r.scores[i].count;
     }
     score->is_real = task.target == DATA_REALS;
+    if (rc == RC_OK) work_add(part->work, part->count);
     mem_free(r.scores);
     task_deinit(&task);
     return rc;

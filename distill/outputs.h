@@ -8,6 +8,7 @@
 #define GRAPEVINE_DISTILL_OUTPUTS_H
 
 #include "base/rc.h"
+#include "distill/work.h"
 #include "replica/data/dataset.h"
 #include "replica/learners/task.h"
 #include "replica/model/model.h"
@@ -40,6 +41,7 @@ struct dataset_info outputs_info(const struct dataset_info *info, const struct m
 struct outputs_part {
     const struct samples *samples;
     size_t first, count;
+    struct work *work; /* counts the samples; NULL: nobody does */
 };
 
 /* Who hears the logits, from the threads of the team. */

@@ -27,7 +27,8 @@ static enum rc load(struct dataset *dataset, struct samples *samples, struct fau
 /* Only equal batches weigh alike, so a last one that is not full is left out, unless it is the only
  * one. */
 static enum rc run(struct model *model, const struct dataset_info *info,
-                   const struct samples *samples, struct batch *batch, float *logits)
+                   const struct samples *samples, struct batch *batch, float *logits,
+                   struct work *work)
 {
     const size_t rows = samples->count < batch->rows_max ? samples->count : batch->rows_max;
     const uint64_t passes = model_passes(model);
@@ -38,6 +39,7 @@ static enum rc run(struct model *model, const struct dataset_info *info,
         model_set_statistics_pass(model, k + 1);
         model_set_stream(model, 0, k); /* dropout: a fresh mask each time */
         rc = model_forward(model, batch->values, batch->rows, true, logits);
+        work_add(work, rows);
     }
     model_set_statistics_pass(model, 0);
     model_set_stream(model, 0, passes);
@@ -54,7 +56,8 @@ static enum rc check_finite(struct model *model)
                                                                                    : RC_NONFINITE;
 }
 
-enum rc statistics_estimate(struct model *model, struct dataset *dataset, struct fault *why)
+enum rc statistics_estimate(struct model *model, struct dataset *dataset, struct work *work,
+                            struct fault *why)
 {
     if (model_schema(model)->values[SECTION_BUFFERS] == 0) return RC_OK;
     CHECK(model_plane(model, SECTION_GRADIENT) != NULL);
@@ -69,7 +72,7 @@ enum rc statistics_estimate(struct model *model, struct dataset *dataset, struct
     enum rc rc = logits != NULL ? batch_init(&batch, &info, rows) : RC_NOMEM;
 
     if (rc == RC_OK) rc = load(dataset, &samples, &reason);
-    if (rc == RC_OK) rc = run(model, &info, &samples, &batch, logits);
+    if (rc == RC_OK) rc = run(model, &info, &samples, &batch, logits, work);
     if (rc == RC_OK) rc = check_finite(model);
     if (rc != RC_OK) {
         rc = fault_set(why, rc, "cannot estimate the statistics of normalisation: %s",

@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "base/rc.h"
+#include "distill/work.h"
 #include "replica/data/dataset.h"
 #include "replica/model/model.h"
 
@@ -17,8 +18,8 @@ enum { STATISTICS_BATCH = 64, STATISTICS_BATCHES = 256, STATISTICS_BYTES_MAX = 2
 
 /** Replace the running statistics of `model` (made with gradients, for batches of at least one) by
  *  those over the first samples of the data's order, which its seed decides. Nothing happens to a
- *  model that keeps none. RC_NONFINITE where they are no numbers. */
+ *  model that keeps none. RC_NONFINITE where they are no numbers. `work` counts the samples. */
 MUST_USE enum rc statistics_estimate(struct model *model, struct dataset *dataset,
-                                     struct fault *why);
+                                     struct work *work, struct fault *why);
 
 #endif

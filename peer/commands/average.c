@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "distill/comparison.h"
 #include "kernels/backend.h"
+#include "peer/cli/progress.h"
 
 #include <math.h>
 
@@ -29,23 +30,34 @@ static void print_words(const struct comparison *comparison, const char *path)
     printf("loss %.4f\n", score_loss(&comparison->average));
 }
 
+static void on_progress(void *context, uint64_t done, uint64_t total)
+{
+    progress_tell(context, "averaging", (double)done / (double)total, "");
+}
+
 int command_average(struct options *options)
 {
+    struct progress progress;
     struct comparison_options request = {.data = options_text(options, "data"),
                                          .seed = 1,
-                                         .average_path = options_text(options, "out")};
+                                         .average_path = options_text(options, "out"),
+                                         .on_progress = on_progress,
+                                         .context = &progress};
     struct comparison comparison;
     struct backend *backend = NULL;
     struct fault why = {""};
     enum rc rc = command_backend(options, &backend, &why);
 
+    progress_init(&progress, options);
     request.paths = options_arguments(options, &request.paths_count);
     if (rc == RC_OK) {
         rc = command_check_out(request.average_path, request.paths, request.paths_count, &why);
     }
     if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
     backend_destroy(backend);
+    progress_clear(&progress);
     if (rc != RC_OK) return command_failed(rc, &why);
+    progress_end(&progress);
     if (!comparison.has_average) {
         rc = fault_set(&why, RC_USAGE, "cannot average: %s; average models of one spec",
                        comparison.average_missing);

@@ -9,6 +9,7 @@
 #include "distill/distill.h"
 #include "distill/teachers.h"
 #include "kernels/backend.h"
+#include "peer/cli/progress.h"
 #include "peer/env/env.h"
 
 #include <math.h>
@@ -17,39 +18,16 @@
 
 enum { PATH_BYTES = 1024 };
 
-/* What the progress lines need. */
-struct progress {
-    struct log log;
-    struct env *env; /* for its clock */
-    uint64_t begin_ns, told_ns;
-};
-
-static double seconds_since(struct progress *progress)
-{
-    return (double)(progress->env->ops->now_ns(progress->env) - progress->begin_ns) / 1e9;
-}
-
 static void on_progress(void *context, const struct distill_progress *p)
 {
-    static const char *const phases[] = {[DISTILL_JUDGING] = "teacher judged",
-                                         [DISTILL_TEACHING] = "teacher asked",
-                                         [DISTILL_LEARNING] = "student, step",
-                                         [DISTILL_BASELINE] = "labels alone, step"};
-    struct progress *progress = context;
-    const uint64_t now_ns = progress->env->ops->now_ns(progress->env);
-    const bool is_training = p->phase == DISTILL_LEARNING || p->phase == DISTILL_BASELINE;
+    static const char *const phases[] = {[DISTILL_JUDGING] = "judging the teachers",
+                                         [DISTILL_TEACHING] = "asking the teachers",
+                                         [DISTILL_LEARNING] = "training the student",
+                                         [DISTILL_BASELINE] = "training on labels alone"};
+    char loss[32] = "";
 
-    if (is_training && p->done < p->total && now_ns - progress->told_ns < 2 * NS_PER_S) return;
-    progress->told_ns = now_ns;
-    if (is_training) {
-        log_info(&progress->log, "%s %llu of %llu, loss %.4f, %.1f s", phases[p->phase],
-                 (unsigned long long)p->done, (unsigned long long)p->total, p->loss,
-                 seconds_since(progress));
-    } else {
-        log_info(&progress->log, "%s %llu of %llu, %.1f s", phases[p->phase],
-                 (unsigned long long)p->done, (unsigned long long)p->total,
-                 seconds_since(progress));
-    }
+    if (isfinite(p->loss)) snprintf(loss, sizeof loss, "loss %.4f", p->loss);
+    progress_tell(context, phases[p->phase], (double)p->done / (double)p->total, loss);
 }
 
 static void print_row(const char *name, double accuracy, double loss, uint64_t parameters)
@@ -188,8 +166,8 @@ static enum rc show(const struct options *options, const struct distill_result *
 
 int command_distill(struct options *options)
 {
-    struct progress progress = {.log = command_log(options)};
-    const struct uv_env_options world = {.folder = NULL};
+    struct progress progress;
+    uint64_t begin_ns = 0;
     const char *from = options_text(options, "teachers");
     struct teachers teachers = {NULL, 0};
     struct distill_options request;
@@ -198,6 +176,7 @@ int command_distill(struct options *options)
     struct fault why = {""};
     enum rc rc;
 
+    progress_init(&progress, options);
     if (from == NULL) {
         rc = fault_set(&why, RC_USAGE, "which teachers? say --teachers DIR or FILE,FILE...");
     } else {
@@ -205,19 +184,19 @@ int command_distill(struct options *options)
     }
     if (rc == RC_OK) rc = request_of(options, &teachers, &progress, &request, &why);
     if (rc == RC_OK) rc = check_writable(options, &teachers, &why);
-    if (rc == RC_OK) rc = uv_env_create(&world, &progress.env, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {
         if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
-        progress.begin_ns = progress.told_ns = progress.env->ops->now_ns(progress.env);
+        begin_ns = uv_clock_ns();
         rc = distill_run(backend, &request, &result, &why);
+        progress_clear(&progress);
     }
     if (rc == RC_OK) {
-        rc = show(options, &result, seconds_since(&progress), &why);
+        progress_end(&progress);
+        rc = show(options, &result, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
         distill_result_deinit(&result);
     }
     backend_destroy(backend);
-    uv_env_destroy(progress.env);
     teachers_deinit(&teachers);
     return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
 }

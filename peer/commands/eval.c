@@ -7,12 +7,13 @@
 #include "base/json.h"
 #include "distill/comparison.h"
 #include "kernels/backend.h"
+#include "peer/cli/progress.h"
 
 #include <math.h>
 
-static void on_model(void *context, size_t done, size_t count)
+static void on_progress(void *context, uint64_t done, uint64_t total)
 {
-    log_info(context, "evaluated %zu of %zu", done, count);
+    progress_tell(context, "evaluating", (double)done / (double)total, "");
 }
 
 static void print_row(const char *name, const struct score *score)
@@ -42,19 +43,24 @@ static void print_words(const struct comparison *comparison)
 
 int command_eval(struct options *options)
 {
-    struct log log = command_log(options);
-    struct comparison_options request = {
-        .data = options_text(options, "data"), .seed = 1, .on_model = on_model, .context = &log};
+    struct progress progress;
+    struct comparison_options request = {.data = options_text(options, "data"),
+                                         .seed = 1,
+                                         .on_progress = on_progress,
+                                         .context = &progress};
     struct comparison comparison;
     struct backend *backend = NULL;
     struct fault why = {""};
     enum rc rc = command_backend(options, &backend, &why);
 
+    progress_init(&progress, options);
     request.paths = options_arguments(options, &request.paths_count);
-    if (rc == RC_OK && command_wants_bf16(options)) command_tell_precision(backend, &log);
+    if (rc == RC_OK && command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
     if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
     backend_destroy(backend);
+    progress_clear(&progress);
     if (rc != RC_OK) return command_failed(rc, &why);
+    progress_end(&progress);
     if (options_flag(options, "json"))
         command_print_json(comparison_json(&comparison));
     else

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/plain.h"
 #include "kernels/backend.h"
+#include "peer/cli/progress.h"
 #include "replica/data/dataset.h"
 #include "replica/formats/model_file.h"
 #include "replica/learners/team.h"
@@ -19,6 +20,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BATCH = 64, TOP_DEFAULT = 5 };
 
@@ -35,6 +37,8 @@ struct prediction {
     float *input, *logits;
     double *shares;
     uint32_t *order;
+    struct progress progress;
+    bool shows; /* rows on the terminal are progress enough */
     struct fault *why;
 };
 
@@ -183,6 +187,11 @@ static enum rc tell_batch(struct prediction *p, uint32_t rows, const uint32_t *l
     return rc;
 }
 
+static void tell_share(struct prediction *p, double share)
+{
+    if (p->shows) progress_tell(&p->progress, "predicting", share, "");
+}
+
 /* ---- where rows come from ---- */
 
 static void normalise(const struct prediction *p, float *values)
@@ -214,6 +223,7 @@ static enum rc predict_file(struct prediction *p, const char *path)
             count++;
         }
         if (rc == RC_OK && count > 0) rc = tell_batch(p, count, NULL);
+        if (rc == RC_OK) tell_share(p, input_rows_share(rows));
     }
     input_rows_close(rows);
     if (rc == RC_OK && p->rows == 0) {
@@ -251,6 +261,7 @@ static enum rc predict_samples(struct prediction *p, const struct samples *test,
         samples_gather(test, info, pick, &batch);
         memcpy(p->input, batch.values, pick.rows * p->values * sizeof *p->input);
         rc = tell_batch(p, pick.rows, batch.labels);
+        if (rc == RC_OK) tell_share(p, (double)(at + pick.rows) / (double)test->count);
         batch.rows = pick.rows;
     }
     batch_deinit(&batch);
@@ -361,12 +372,17 @@ int command_predict(struct options *options)
     enum rc rc;
 
     p.path = options_arguments(options, &count)[0];
+    p.shows = isatty(STDOUT_FILENO) != 1;
+    progress_init(&p.progress, options);
     rc = predict(&p);
+    progress_clear(&p.progress);
     team_destroy(p.team);
     backend_destroy(p.backend);
     mem_free(p.input);
     mem_free(p.logits);
     mem_free(p.shares);
     mem_free(p.order);
-    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    progress_end(&p.progress);
+    return EXIT_DONE;
 }

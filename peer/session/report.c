@@ -132,23 +132,17 @@ static const char *step_words(const struct node_report *report, char *words, siz
 
 static const char *left_words(double left_s, char *words, size_t cap)
 {
-    unsigned long long left = isnan(left_s) ? 0 : (unsigned long long)left_s;
+    char left[32];
 
     words[0] = '\0';
     if (isnan(left_s)) return words;
-    if (left < 100) {
-        snprintf(words, cap, ", %llu s left", left);
-    } else if (left < 6000) {
-        snprintf(words, cap, ", %llu min left", (left + 30) / 60);
-    } else {
-        snprintf(words, cap, ", %.1f h left", left_s / 3600);
-    }
+    snprintf(words, cap, ", %s left", units_format_seconds(left_s, left, sizeof left));
     return words;
 }
 
 static void tell_report(struct session *session, const struct node_report *report)
 {
-    char sent[32], received[32], accuracy[48], loss[32], step[96], left[32];
+    char sent[32], received[32], accuracy[48], loss[32], step[96], left[48];
 
     if (report->waits_for > 0) {
         log_info(&session->log, "%6.1f s  waiting for %u more peer%s to begin  %u neighbour%s",

@@ -74,6 +74,11 @@ void csv_rows_close(struct csv_rows *rows)
     mem_free(rows);
 }
 
+double csv_rows_share(const struct csv_rows *rows)
+{
+    return data_stream_share(rows->stream);
+}
+
 /* The next byte without taking it, or END_OF_FILE. */
 static enum rc look(struct csv_rows *rows, int *byte, struct fault *why)
 {

@@ -35,6 +35,8 @@ MUST_USE enum rc csv_rows_open(const char *path, struct csv_rows **rows, struct 
 void csv_rows_close(struct csv_rows *rows);
 /** The next row that is not blank. RC_FORMAT, RC_LIMIT with the line; RC_IO, RC_NOMEM. */
 MUST_USE enum rc csv_rows_next(struct csv_rows *rows, struct csv_row *row, struct fault *why);
+/** See data_stream_share(). */
+double csv_rows_share(const struct csv_rows *rows);
 /** RC_FORMAT: "cannot read FILE, line L: WHAT". */
 enum rc csv_fault(const struct csv_rows *rows, uint64_t line, struct fault *why, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));

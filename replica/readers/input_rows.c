@@ -293,3 +293,9 @@ enum rc input_rows_next(struct input_rows *rows, float *values, bool *is_there, 
         rc = next_of_stream(rows, values, why);
     return rc;
 }
+
+double input_rows_share(const struct input_rows *rows)
+{
+    if (rows->form == FORM_CSV) return csv_rows_share(rows->csv);
+    return rows->form == FORM_IMAGE ? 1 : data_stream_share(rows->stream);
+}

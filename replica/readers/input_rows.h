@@ -32,5 +32,7 @@ void input_rows_close(struct input_rows *rows);
 /** The next row into values[channels * height * width]; *is_there false: there are no more. */
 MUST_USE enum rc input_rows_next(struct input_rows *rows, float *values, bool *is_there,
                                  struct fault *why);
+/** How much of the file has been read, from 0 to 1. */
+double input_rows_share(const struct input_rows *rows);
 
 #endif

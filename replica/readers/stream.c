@@ -54,6 +54,13 @@ bool data_stream_is_compressed(const struct data_stream *stream)
     return gzdirect(stream->gz) == 0;
 }
 
+double data_stream_share(const struct data_stream *stream)
+{
+    const double at = (double)gzoffset(stream->gz);
+
+    return at > 0 && stream->file_bytes > 0 ? at / (double)stream->file_bytes : 0;
+}
+
 uint64_t data_stream_bytes_max(const struct data_stream *stream)
 {
     return data_stream_is_compressed(stream) ? stream->file_bytes * INFLATE_RATIO_MAX

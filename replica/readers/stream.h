@@ -34,6 +34,8 @@ MUST_USE enum rc data_stream_finish(struct data_stream *stream, struct fault *wh
 /** The size of the content where the file is not compressed; otherwise the most that a file of its
  *  size can hold. */
 uint64_t data_stream_bytes_max(const struct data_stream *stream);
+/** How much of the file has been read, from 0 to 1; read ahead of what was asked for. */
+double data_stream_share(const struct data_stream *stream);
 bool data_stream_is_compressed(const struct data_stream *stream);
 /** Put '?' for every byte of a file's text that would break a line or upset a terminal. */
 void data_stream_printable(char *text);

@@ -178,6 +178,12 @@ static void quantities_read_well(void **state)
     assert_string_equal(units_format_count(UINT64_MAX, text, sizeof text),
                         "18,446,744,073,709,551,615");
     assert_string_equal(units_format_count(1625866, tight, sizeof tight), "1,62");
+    assert_string_equal(units_format_seconds(0, text, sizeof text), "0.0 s");
+    assert_string_equal(units_format_seconds(99.4, text, sizeof text), "99 s");
+    assert_string_equal(units_format_seconds(200, text, sizeof text), "3 min 20 s");
+    assert_string_equal(units_format_seconds(7500, text, sizeof text), "2 h 5 min");
+    assert_string_equal(units_format_seconds(-1, text, sizeof text), "very long");
+    assert_string_equal(units_format_seconds(1e300, text, sizeof text), "very long");
 }
 
 int main(void)

@@ -47,7 +47,7 @@ static void statistics_are_plain_averages_over_full_batches(void **state)
     for (int i = 0; i < 4; i++) {
         buffers[i] = 1e6F;
     }
-    assert_int_equal(statistics_estimate(model, dataset, NULL), RC_OK);
+    assert_int_equal(statistics_estimate(model, dataset, NULL, NULL), RC_OK);
     load(dataset, &samples);
     assert_int_equal(batch_init(&batch, info, STATISTICS_BATCH), RC_OK);
     for (size_t k = 0; k < 300 / STATISTICS_BATCH; k++) {
@@ -92,7 +92,7 @@ static void ghost_batches_and_short_data_count_too(void **state)
             world_model_of(world, k < 2 ? "bn linear:classes" : "bn:25 dropout:0.5 linear:classes",
                            data, 0, 1, true, &card);
         const float *buffers = model_plane(model, SECTION_BUFFERS);
-        assert_int_equal(statistics_estimate(model, dataset, NULL), RC_OK);
+        assert_int_equal(statistics_estimate(model, dataset, NULL, NULL), RC_OK);
         if (k % 2 == 0) memcpy(first[k / 2], buffers, sizeof first[0]);
         assert_memory_equal(first[k / 2], buffers, sizeof first[0]);
         model_destroy(model);
@@ -116,7 +116,7 @@ static void training_goes_on_with_moving_averages(void **state)
     struct samples samples = {0};
     struct batch batch;
 
-    assert_int_equal(statistics_estimate(model, dataset, NULL), RC_OK);
+    assert_int_equal(statistics_estimate(model, dataset, NULL, NULL), RC_OK);
     estimated = buffers[2];
     buffers[2] = 11 * estimated;
     load(dataset, &samples);
@@ -137,7 +137,7 @@ static void models_without_statistics_are_left_alone(void **state)
     struct model_card card;
     struct model *model = world_model(world, "linear:classes", 1, &card);
 
-    assert_int_equal(statistics_estimate(model, NULL, NULL), RC_OK);
+    assert_int_equal(statistics_estimate(model, NULL, NULL, NULL), RC_OK);
     model_destroy(model);
 }
 
@@ -154,7 +154,7 @@ static void statistics_that_are_no_numbers_are_an_error(void **state)
 
     model_plane(model, SECTION_PARAMETERS)[0] = 3e38F;
     model_plane(model, SECTION_PARAMETERS)[1] = 3e38F;
-    assert_int_equal(statistics_estimate(model, dataset, &why), RC_NONFINITE);
+    assert_int_equal(statistics_estimate(model, dataset, NULL, &why), RC_NONFINITE);
     assert_non_null(strstr(why.text, "statistics"));
     dataset_close(dataset);
     model_destroy(model);
