@@ -124,11 +124,18 @@
 #define OVERDUE_NS      (60 * NS_PER_S)        /* without a committed round: it is said */
 #define OUTCOMES_NS     NS_PER_S               /* in which questions passed on are counted */
 
+/* Peers of one name on a network (session/discover.c). */
+#define DISCOVER_BEACON_NS                                                                         \
+    (NS_PER_S - NS_PER_S / 10)          /* once a second, whenever it is looked at                 \
+                                         */
+#define DISCOVER_LOOK_NS (3 * NS_PER_S) /* before a peer begins a swarm: two beacons at least */
+
 /* Commands, the status page, benchmarks. */
-#define OBSERVER_KEEP_NS   (30 * NS_PER_S)    /* asks all the same: the idle are closed at 60 s */
-#define DOCTOR_LIMIT_NS    (4500 * NS_PER_MS) /* `doctor` is done within five seconds */
-#define DOCTOR_DIALBACK_NS (3000 * NS_PER_MS) /* of it, if a peer that answers says nothing */
-#define DOCTOR_TICK_NS     (20 * NS_PER_MS)   /* between two looks */
-#define BENCH_SILENCE_NS   (120 * NS_PER_S)   /* of all children: something is stuck */
+#define OBSERVER_KEEP_NS    (30 * NS_PER_S)    /* asks all the same: the idle are closed at 60 s */
+#define DOCTOR_LIMIT_NS     (4500 * NS_PER_MS) /* `doctor` is done within five seconds */
+#define DOCTOR_DIALBACK_NS  (3000 * NS_PER_MS) /* of it, if a peer that answers says nothing */
+#define DOCTOR_MULTICAST_NS (200 * NS_PER_MS)  /* for a datagram to come back on this machine */
+#define DOCTOR_TICK_NS      (20 * NS_PER_MS)   /* between two looks */
+#define BENCH_SILENCE_NS    (120 * NS_PER_S)   /* of all children: something is stuck */
 
 #endif

@@ -31,13 +31,15 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "flag, "
          "goes on where it was."},
     [COMMAND_JOIN] =
-        {"join", "HOST:PORT", 1, 1, "run a peer of a swarm that is there, by that swarm's settings",
+        {"join", "HOST:PORT", 0, 1, "run a peer of a swarm that is there, by that swarm's settings",
          "grapevine join 192.0.2.7:7077 --swarm-key swarm.key --data csv:ward.csv,label=outcome "
          "--out b\n"
-         "grapevine join 127.0.0.1:7077 --out c",
+         "grapevine join 127.0.0.1:7077 --out c\n"
+         "grapevine join --discover ward --swarm-key swarm.key --out d",
          "The peer at HOST:PORT says what the swarm trains and how: model, averaging, codec, "
          "optimizer, schedule, batch, shard, seed and goal. A flag that is given here is stronger. "
-         "All of it is kept in --out, so a later 'grapevine peer --out b' goes on where it was."},
+         "All of it is kept in --out, so a later 'grapevine peer --out b' goes on where it was. "
+         "With --discover NAME it is the first one of that name that is heard."},
     [COMMAND_TESTNET] =
         {"testnet", "", 0, 0, "start many real peers on this machine and show them live",
          "grapevine testnet --peers 4 --data fashion-mnist --model cnn --epochs 2\n"
@@ -123,6 +125,8 @@ const struct option_row option_rows[] = {
     /* swarm */
     {"bootstrap", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT[,HOST:PORT...]", NULL,
      0, 0, "peers to join through, tried until one answers; @FILE reads them from a file", CHANGES},
+    {"discover", OPTION_TEXT, GROUP_SWARM, PEERS, "NAME", NULL, 0, 0,
+     "find peers of this name on the local network, and be found by them (multicast)", CHANGES},
     {"listen", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
      "address to be reached at; port 0 picks one (default 127.0.0.1:7077, with --swarm-key "
      "0.0.0.0:7077; who joins others takes a free port where 7077 is taken)",
@@ -413,7 +417,8 @@ const struct option_row option_rows[] = {
 
     /* output */
     {"out", OPTION_TEXT, GROUP_OUTPUT, PEERS, "DIR", NULL, 0, 0,
-     "keep model, metrics and log here; a folder that has them is resumed (default: keep nothing)",
+     "keep model, metrics and log here; a folder that has them is resumed (default: nothing is "
+     "kept, and a line says so)",
      OF_START},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DOCTOR), "DIR", NULL, 0, 0,
      "the folder that the peer is to keep its model in: is there room, may it write?", OF_RUN},

@@ -16,6 +16,7 @@
 #include "kernels/device/device.h"
 #include "peer/commands/doctor.h"
 #include "peer/env/env.h"
+#include "peer/times.h"
 #include "replica/data/dataset.h"
 
 #include <errno.h>
@@ -232,6 +233,40 @@ static void check_clock(struct doctor *doctor)
     doctor_add(doctor, VERDICT_FINE, "clock", "", "the time of day makes sense");
 }
 
+/* Only --discover needs it. What is sent has to come back to the sender, too. */
+static void check_multicast(struct doctor *doctor)
+{
+    static const char fix[] = "allow UDP to 239.71.86.1:7077, or name peers by HOST:PORT";
+    uint8_t probe[16], heard[sizeof probe];
+    char host[UV_HOST_BYTES];
+    struct fault why = {""};
+    size_t count;
+    int fd = -1;
+    const uint64_t end_ns = uv_clock_ns() + DOCTOR_MULTICAST_NS;
+    bool is_heard = false;
+
+    memcpy(probe, "gvprobe", 8); /* no beacon */
+    memcpy(probe + 8, &end_ns, sizeof end_ns);
+    if (uv_multicast_open(&fd, &why) != RC_OK) {
+        doctor_add(doctor, VERDICT_NOTE, "multicast", fix, "--discover does not work: %s",
+                   why.text);
+        return;
+    }
+    const uint32_t sent = uv_multicast_send(fd, probe, sizeof probe, "0.0.0.0");
+    while (!is_heard && uv_clock_ns() < end_ns) {
+        is_heard = uv_multicast_receive(fd, DOCTOR_TICK_NS, heard, sizeof heard, &count, host) &&
+                   count == sizeof probe && memcmp(heard, probe, sizeof probe) == 0;
+    }
+    uv_multicast_close(fd);
+    if (is_heard) {
+        doctor_add(doctor, VERDICT_FINE, "multicast", "",
+                   "--discover finds peers on this machine, and sends by %u interfaces", sent);
+    } else {
+        doctor_add(doctor, VERDICT_NOTE, "multicast", fix,
+                   "--discover does not work: nothing comes back of what %u interfaces sent", sent);
+    }
+}
+
 /* --- the report ------------------------------------------------------------------------------- */
 
 static const char *verdict_text(enum verdict verdict)
@@ -285,6 +320,7 @@ int command_doctor(struct options *options)
         check_folder(doctor);
         check_open_files(doctor);
         check_clock(doctor);
+        check_multicast(doctor);
         rc = doctor_network(doctor, &bootstrap, &why);
     }
     for (size_t i = 0; rc == RC_OK && i < doctor->findings_count; i++) {

@@ -40,7 +40,7 @@ struct job {
 
 enum { LINK_QUEUE_BYTES_MAX = 2 * 1024 * 1024, LINK_NONE = 0 };
 
-enum { UV_WALL_TEXT_BYTES = 40 };
+enum { UV_WALL_TEXT_BYTES = 40, UV_HOST_BYTES = 48 };
 
 struct env_events {
     void *context;
@@ -143,5 +143,16 @@ bool uv_host_address(char *host, size_t cap);
 MUST_USE enum rc uv_env_watch(struct env *env, int fd, void (*on_ready)(void *context),
                               void *context);
 void uv_env_unwatch(struct env *env, int fd);
+/** Multicast datagrams of this machine's local networks: a socket, to be watched or waited for.
+ *  RC_IO. */
+MUST_USE enum rc uv_multicast_open(int *fd, struct fault *why);
+void uv_multicast_close(int fd);
+/** By the interfaces that have the address `host`, or all of them if it is that of none ("0.0.0.0",
+ *  "::"); how many took it. */
+uint32_t uv_multicast_send(int fd, const void *bytes, size_t count, const char *host);
+/** The next one, waited for at most so long, and its length, which may be more than `cap`; `host`:
+ *  where it came from. False: there is none. */
+bool uv_multicast_receive(int fd, uint64_t wait_ns, void *bytes, size_t cap, size_t *count,
+                          char host[UV_HOST_BYTES]);
 
 #endif

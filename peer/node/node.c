@@ -193,6 +193,13 @@ void node_destroy(struct node *node)
     mem_free(node);
 }
 
+void node_meet(struct node *node, const char *address)
+{
+    if (node->state >= NODE_LEAVING || node->neighbours_count > 0) return;
+    membership_add_bootstrap(node->membership, address);
+    node_continue(node);
+}
+
 enum node_state node_state(const struct node *node)
 {
     return node->state;

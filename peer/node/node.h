@@ -137,6 +137,8 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
 void node_destroy(struct node *node);
 /** Goodbye, last checkpoint, end. A second call gives up the checkpoint. */
 void node_stop(struct node *node, int signal);
+/** Somebody of this swarm may be at `address`: worth a dial while this peer is alone. */
+void node_meet(struct node *node, const char *address);
 
 enum node_state node_state(const struct node *node);
 const char *node_address(const struct node *node);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "gossip/wire/address.h"
 #include "peer/files/keys.h"
+#include "peer/session/discover.h"
 #include "peer/session/settings.h"
 #include "peer/watch/observer.h"
 
@@ -50,10 +51,45 @@ static enum rc ask(const struct options *options, const char *address, struct js
     return rc == RC_PARSE ? RC_FORMAT : rc; /* the other side's fault */
 }
 
+/* The first peer of that name that is heard. */
+static enum rc look_for(const struct options *options, const struct log *log,
+                        char address[ADDRESS_BYTES_MAX], struct fault *why)
+{
+    const char *name = options_text(options, "discover");
+    struct swarm_secret secret;
+    struct discover discover;
+    enum rc rc;
+
+    if (name == NULL) {
+        return fault_set(why, RC_USAGE,
+                         "join: HOST:PORT is missing; write 'grapevine join HOST:PORT', or "
+                         "--discover NAME for a peer on the local network");
+    }
+    rc = keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
+                    &secret, why);
+    if (rc != RC_OK) return rc;
+    rc = discover_open(&discover, name, &secret, log, why);
+    if (rc == RC_OK) {
+        log_info(log, "looking for peers called %s on the local network", name);
+        if (!discover_look(&discover, options_ns(options, "join-timeout"), address)) {
+            rc = fault_set(why, RC_TIMEOUT,
+                           "--discover %s: no peer of this name%s is heard on the local network; "
+                           "start one with 'grapevine peer --discover %s', or give HOST:PORT "
+                           "('grapevine doctor' says whether multicast works)",
+                           name, discover.is_other_told ? ", of this swarm," : "", name);
+        }
+    }
+    discover_close(&discover);
+    mem_wipe(&secret, sizeof secret);
+    return rc;
+}
+
 int command_join(struct options *options)
 {
     size_t count;
-    const char *address = options_arguments(options, &count)[0];
+    const char *const *words = options_arguments(options, &count);
+    char found[ADDRESS_BYTES_MAX];
+    const char *address = count > 0 ? words[0] : found;
     struct log log = command_log(options);
     char taken[TAKEN_BYTES];
     struct json *status = NULL;
@@ -61,6 +97,7 @@ int command_join(struct options *options)
     enum rc rc = secure_start();
 
     if (rc != RC_OK) fault_set(&why, rc, "libsodium does not start; reinstall it");
+    if (rc == RC_OK && count == 0) rc = look_for(options, &log, found, &why);
     if (rc == RC_OK && !address_is_valid(address)) {
         rc = fault_set(&why, RC_USAGE, "join %.80s: not HOST:PORT; write it like 192.0.2.7:7077",
                        address);

@@ -12,6 +12,7 @@
 #include "peer/session/initial_model.h"
 #include "peer/session/session.h"
 #include "peer/session/settings.h"
+#include "peer/times.h"
 #include "replica/learners/replica.h"
 #include "replica/model/layers.h"
 
@@ -89,6 +90,26 @@ static enum rc load_credentials(struct session *session, struct fault *why)
     return credentials_init(&session->credentials, &credentials, uv_wall_s(), why);
 }
 
+/* Whoever is there already is joined; else this peer begins, and others find it. */
+static enum rc look_around(struct session *session, struct fault *why)
+{
+    const char *name = options_text(session->options, "discover");
+    struct bootstrap *bootstrap = &session->bootstrap;
+    enum rc rc;
+
+    if (name == NULL) return RC_OK;
+    rc = discover_open(&session->discover, name, &session->swarm, &session->log, why);
+    if (rc != RC_OK || bootstrap->count > 0) return rc;
+    log_info(&session->log, "looking for peers called %s on the local network", name);
+    if (discover_look(&session->discover, DISCOVER_LOOK_NS, bootstrap->addresses[0])) {
+        bootstrap->count = 1;
+        log_info(&session->log, "found one at %s", bootstrap->addresses[0]);
+    } else {
+        log_info(&session->log, "nobody is there: others will find this one");
+    }
+    return RC_OK;
+}
+
 static void on_reload(void *context)
 {
     credentials_reload(&((struct session *)context)->credentials);
@@ -162,7 +183,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
     /* Who founds a swarm or has a fixed shard takes its data in an order that follows from the seed
      * alone, so that a run can be repeated to the bit; who joins must not repeat another's order.
      */
-    if (replica.shard_of != NULL || options_text(options, "bootstrap") == NULL) {
+    if (replica.shard_of != NULL || session->bootstrap.count == 0) {
         replica.stream_seed = rng_mix(seed, 0);
     } else {
         replica.stream_seed = rng_mix(seed, load_le64(self.bytes));
@@ -360,6 +381,7 @@ static enum rc open_http(struct session *session, struct fault *why)
 
 static void close_session(struct session *session)
 {
+    discover_close(&session->discover);
     http_destroy(session->http);
     node_destroy(session->node);
     json_destroy(session->settings);
@@ -429,6 +451,7 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK) rc = parse_strategy(session, why);
     if (rc == RC_OK) rc = load_keys(session, why);
     if (rc == RC_OK) rc = load_credentials(session, why);
+    if (rc == RC_OK) rc = look_around(session, why);
     if (rc == RC_OK) rc = create_learner(session, why);
     if (rc == RC_OK) rc = resume(session, why);
     if (rc == RC_OK) {

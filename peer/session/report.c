@@ -42,6 +42,15 @@ void session_on_line(void *context, enum log_level level, const char *line)
     keep_line(session, level, line);
 }
 
+static void on_found(void *context, const char *address)
+{
+    struct session *session = context;
+
+    if (node_neighbours(session->node) > 0) return; /* who is there leads to all others */
+    log_info(&session->log, "--discover %s: a peer at %s", session->discover.name, address);
+    node_meet(session->node, address);
+}
+
 void session_on_listening(void *context, const char *address)
 {
     struct session *session = context;
@@ -59,6 +68,10 @@ void session_on_listening(void *context, const char *address)
     fflush(stdout); /* whoever started us may be waiting for the address */
     snprintf(text, sizeof text, "listening on %s", address);
     keep_line(session, LOG_INFO, text);
+    if (session->discover.name == NULL) return;
+    if (discover_watch(&session->discover, session->env, address, on_found, session) != RC_OK) {
+        log_warn(&session->log, "--discover: nobody can find this peer, at %s", address);
+    }
 }
 
 static void set_report(struct json *json, const struct node_report *report)
@@ -334,7 +347,8 @@ void session_say_what_runs(struct session *session)
     }
     command_tell_choices(session->backend, &session->log);
     if (session->journal == NULL) {
-        log_info(&session->log, "nothing is kept: pass --out DIR to keep the model");
+        log_warn(&session->log, "nothing is kept, and the model is gone when this peer ends: pass "
+                                "--out DIR to keep it, and to resume after a stop");
     } else if (session->is_resumed) {
         log_info(&session->log, "resuming from %s", options_text(session->options, "out"));
     } else if (session->folder.config != NULL) {
@@ -342,5 +356,9 @@ void session_say_what_runs(struct session *session)
                  "%s was started before and holds no checkpoint yet: this peer starts over, with "
                  "the flags, the key and the addresses kept there",
                  options_text(session->options, "out"));
+    } else {
+        log_info(&session->log,
+                 "model, metrics and log go to %s; 'grapevine peer --out %s' resumes",
+                 options_text(session->options, "out"), options_text(session->options, "out"));
     }
 }

@@ -12,6 +12,7 @@
 #include "peer/node/node.h"
 #include "peer/round/audit.h"
 #include "peer/session/bootstrap.h"
+#include "peer/session/discover.h"
 #include "peer/watch/http.h"
 
 /* All of a running peer. */
@@ -30,7 +31,8 @@ struct session {
     struct credentials credentials;
     struct strategy strategy;
     struct bootstrap bootstrap;
-    struct json *settings; /* told to who asks */
+    struct discover discover; /* `name` NULL: without --discover */
+    struct json *settings;    /* told to who asks */
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
     struct peer_folder folder;

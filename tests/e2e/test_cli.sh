@@ -87,12 +87,19 @@ grep -q 'chmod 600 identity.key' doctor.out || bad "the doctor does not name the
 # One peer alone trains, says its address, and its files can be looked at.
 accepted '^listening on 127\.0\.0\.1:[0-9]+$' "$gv" peer --listen 127.0.0.1:0 --steps 400 \
     --report-every 50ms --out a --averaging none
+grep -q "^model, metrics and log go to a; 'grapevine peer --out a' resumes$" accepted.err || bad "where it is kept is not said"
 grep -q '^finished: 400 steps' accepted.out || bad "a peer does not say that it has finished"
 accepted '^[0-9,]+ parameters' "$gv" inspect a/model.safetensors
 accepted '"digest":"[0-9a-f]{64}"' "$gv" inspect a/model.safetensors --json
 accepted '"accuracy":\[0\.[0-9]+\]' "$gv" eval a/model.safetensors --json
 grep -q '^data = digits$' a/config.ini || bad "config.ini does not hold what was in force"
 grep -q '"loss":' a/metrics.jsonl || bad "metrics.jsonl has no report"
+
+# Without --out nothing is kept, nothing is made in the current folder, and that is said.
+before=$(ls)
+accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --steps 5 --averaging none
+grep -q '^nothing is kept, and the model is gone when this peer ends: pass --out DIR' accepted.err || bad "a peer without --out does not say so"
+[ "$(ls)" = "$before" ] || bad "a peer without --out leaves $(ls)"
 
 # Quiet is quiet, and results that cannot be written are a failure.
 checks=$((checks + 1))
