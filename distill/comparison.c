@@ -348,12 +348,12 @@ static enum rc score_ensemble(struct reading *r, struct fault *why)
     enum rc rc = p != NULL ? batch_init(&asked, info, 1) : RC_NOMEM;
 
     for (size_t i = 0; rc == RC_OK && i < r->part.count; i++) {
-        samples_gather(&r->test, info, (struct pick){NULL, r->part.first + i, 1}, &asked);
-        score_sample(r, i, &asked, p);
+        rc = samples_gather(&r->test, info, (struct pick){NULL, r->part.first + i, 1}, &asked);
+        if (rc == RC_OK) score_sample(r, i, &asked, p);
     }
     mem_free(p);
     batch_deinit(&asked);
-    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: out of memory");
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: %s", rc_text(rc));
 }
 
 /* All files on one piece of the test part after another. */

@@ -80,8 +80,10 @@ void prefetch_order_deinit(struct prefetch_order *order)
 void prefetch_fill(const struct prefetch_options *options, const struct prefetch_order *order,
                    float *image, struct batch *batch)
 {
-    samples_gather(options->samples, options->info, (struct pick){order->picked, 0, options->rows},
-                   batch);
+    const struct pick pick = {order->picked, 0, options->rows};
+
+    if (samples_gather(options->samples, options->info, pick, batch) != RC_OK)
+        return; /* batch->rc */
     if (order->keys != NULL) {
         augment_batch(options->augment, options->info, order->keys, image, batch);
     }

@@ -268,8 +268,8 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
         struct task_score batch;
         enum rc rc;
 
-        samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
-        rc = judge(r, &batch);
+        rc = samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
+        if (rc == RC_OK) rc = judge(r, &batch);
         if (rc != RC_OK) return rc;
         loss += batch.loss * (double)batch.count;
         hits += batch.hits;
