@@ -86,6 +86,16 @@ static enum rc check_shape(const struct comparison_file *file, const struct mode
                      file->path, model, info->name, data);
 }
 
+static enum rc check_tokenizer(const struct comparison_file *file, const struct model_card *card,
+                               struct fault *why)
+{
+    const struct dataset_info *info = file->info;
+
+    if (card->input != MODEL_INPUT_TOKENS || info->input != DATA_TOKENS) return RC_OK;
+    return model_tokenizer_check(card, file->path,
+                                 info->has_tokenizer ? &info->tokenizer_digest : NULL, why);
+}
+
 /* The same number of other symbols would read the text as another one. */
 static enum rc check_symbols(const struct comparison_file *file, const struct model_card *card,
                              struct fault *why)
@@ -162,6 +172,7 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
     enum rc rc = tensor_file_load(file->path, &tensors, why);
 
     if (rc == RC_OK) rc = model_card_read(tensors, file->path, card, why);
+    if (rc == RC_OK) rc = check_tokenizer(file, card, why);
     if (rc == RC_OK) rc = check_shape(file, card, why);
     if (rc == RC_OK) rc = check_symbols(file, card, why);
     if (rc == RC_OK) rc = check_words(file, card, why);
@@ -439,11 +450,15 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: out of memory");
     enum rc rc = comparison_card(r->options->paths[0], &card, why);
     if (rc != RC_OK) return rc;
-    const struct dataset_options dataset = comparison_data(&card, r->options->seed);
+    struct dataset_options dataset = comparison_data(&card, r->options->seed);
+    char tokenizer[MODEL_PATH_BYTES];
     const char *data = r->options->data != NULL ? r->options->data : card.data;
     if (r->options->data == NULL && card.data[0] == '\0') { /* written by another program */
         return fault_set(why, RC_USAGE, "%s does not say what data it was trained on; pass --data",
                          r->options->paths[0]);
+    }
+    if (model_tokenizer_find(&card, r->options->paths[0], r->options->tokenizer, tokenizer)) {
+        dataset.tokenizer = tokenizer;
     }
     rc = dataset_open(data, &dataset, &r->dataset, why);
     if (rc == RC_OK) rc = dataset_load_test(r->dataset, r->options->samples_max, &r->test, why);

@@ -59,6 +59,7 @@ static const command_function commands[COMMAND_COUNT] = {
     [COMMAND_PREDICT] = command_predict,
     [COMMAND_EXPORT] = command_export,
     [COMMAND_GENERATE] = command_generate,
+    [COMMAND_TOKENIZE] = command_tokenize,
     [COMMAND_SIMULATE] = command_simulate,
     [COMMAND_JOIN] = command_join,
     [COMMAND_HELP] = command_help,

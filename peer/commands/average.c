@@ -32,6 +32,7 @@ static void print_words(const struct comparison *comparison, const char *path)
 int command_average(struct options *options)
 {
     struct comparison_options request = {.data = options_text(options, "data"),
+                                         .tokenizer = options_text(options, "tokenizer"),
                                          .seed = 1,
                                          .average_path = options_text(options, "out")};
     struct comparison comparison;

@@ -43,8 +43,11 @@ static void print_words(const struct comparison *comparison)
 int command_eval(struct options *options)
 {
     struct log log = command_log(options);
-    struct comparison_options request = {
-        .data = options_text(options, "data"), .seed = 1, .on_model = on_model, .context = &log};
+    struct comparison_options request = {.data = options_text(options, "data"),
+                                         .tokenizer = options_text(options, "tokenizer"),
+                                         .seed = 1,
+                                         .on_model = on_model,
+                                         .context = &log};
     struct comparison comparison;
     struct backend *backend = NULL;
     struct fault why = {""};

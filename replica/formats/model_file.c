@@ -6,6 +6,7 @@
 #include "replica/formats/model_file.h"
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
 #include "kernels/backend.h"
@@ -74,6 +75,50 @@ enum rc model_tokenizer_read(const struct tensor_file *file, const char *name,
         memcpy(card->tokenizer, path, strlen(path) + 1);
     }
     return RC_OK;
+}
+
+bool model_tokenizer_find(const struct model_card *card, const char *path, const char *given,
+                          char found[MODEL_PATH_BYTES])
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.bpe", "merges.txt"};
+    const char *slash = strrchr(path, '/');
+    const int folder = slash == NULL ? 0 : (int)(slash + 1 - path);
+
+    snprintf(found, MODEL_PATH_BYTES, "%s", given != NULL ? given : card->tokenizer);
+    if (given != NULL) return true;
+    if (card->input != MODEL_INPUT_TOKENS || card->has_symbol_bytes) found[0] = '\0';
+    if (card->input != MODEL_INPUT_TOKENS || card->has_symbol_bytes) return false;
+    if (found[0] != '\0' && file_is_there(found)) return true;
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        snprintf(found, MODEL_PATH_BYTES, "%.*s%s", folder, path, names[i]);
+        if (file_is_there(found)) return true;
+    }
+    found[0] = '\0';
+    return false;
+}
+
+enum rc model_tokenizer_check(const struct model_card *card, const char *path,
+                              const struct digest *digest, struct fault *why)
+{
+    char text[DIGEST_TEXT];
+
+    if (digest == NULL && !card->has_tokenizer) return RC_OK;
+    if (digest != NULL && card->has_symbol_bytes) {
+        return fault_set(why, RC_MISMATCH,
+                         "%s was trained on bytes, not on a tokenizer's tokens; leave --tokenizer "
+                         "out",
+                         path);
+    }
+    if (digest != NULL &&
+        (!card->has_tokenizer || digest_is_equal(*digest, card->tokenizer_digest))) {
+        return RC_OK; /* GPT-2's own files do not say which it was */
+    }
+    digest_format(card->tokenizer_digest, text);
+    return fault_set(why, RC_MISMATCH,
+                     "%s was trained with %s tokenizer, %s%s%u tokens, hash %.16s; pass it with "
+                     "--tokenizer FILE",
+                     path, digest == NULL ? "a" : "another", card->tokenizer,
+                     card->tokenizer[0] != '\0' ? ", " : "", card->symbols, text);
 }
 
 static enum rc write_card(const struct model_card *card, struct tensor_file *file)

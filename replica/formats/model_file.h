@@ -13,6 +13,7 @@ struct tensor_file;
 enum {
     MODEL_SYMBOLS_MAX = 256,
     MODEL_TOKENIZER_BYTES = 256,
+    MODEL_PATH_BYTES = 4096,
     MODEL_WORDS_BYTES = 2048,
     MODEL_COLUMNS_BYTES = 8192
 };
@@ -53,6 +54,15 @@ MUST_USE enum rc model_tokenizer_write(const struct model_card *card, struct ten
 /** RC_FORMAT: they are there and malformed. */
 MUST_USE enum rc model_tokenizer_read(const struct tensor_file *file, const char *name,
                                       struct model_card *card, struct fault *why);
+
+/** Where the tokenizer of a model is: `given` (may be NULL), or the file that its card states, or
+ *  one in the folder of the model file. False, and `found` is "": there is none. */
+bool model_tokenizer_find(const struct model_card *card, const char *path, const char *given,
+                          char found[MODEL_PATH_BYTES]);
+/** RC_MISMATCH: the model was trained with another one, with none, or with one that is not at hand
+ *  (`digest` is NULL), and what to do. */
+MUST_USE enum rc model_tokenizer_check(const struct model_card *card, const char *path,
+                                       const struct digest *digest, struct fault *why);
 
 struct model_load_options {
     uint32_t batch_max;

@@ -475,7 +475,9 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
                      struct replica **replica, struct fault *why)
 {
     struct replica *r = mem_alloc(bytes);
-    struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
+    struct dataset_options data = {.seed = options->seed,
+                                   .context = task_context(options->model),
+                                   .tokenizer = options->tokenizer};
     struct shard_options shard = {.seed = options->seed,
                                   .stream_seed = options->stream_seed,
                                   .samples_max = options->samples_max};
