@@ -49,10 +49,9 @@ refused 1 'line 1: not two tokens' "$gv" tokenize --tokenizer text.txt text.txt 
 cat "$docs"/*.md >book.txt
 accepted 'tokens of' "$gv" tokenize --tokenizer tokenizer.json book.txt --out book.bin
 small='embed:16 positions:32 [ ln attention:2 ]+ ln linear:classes,bias=0'
-for data in text:book.txt tokens:book.bin; do
-    accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 30 --batch 16 --out "${data%:*}" \
-        --data "$data" --model "$small" $([ "$data" = tokens:book.bin ] || echo --tokenizer tokenizer.json)
-done
+train=("$gv" peer --listen 127.0.0.1:0 --averaging none --steps 30 --batch 16 --model "$small")
+accepted 'finished' "${train[@]}" --out text --data text:book.txt --tokenizer tokenizer.json
+accepted 'finished' "${train[@]}" --out tokens --data tokens:book.bin
 accepted 'tokenizer_hash *[0-9a-f]{64}' "$gv" inspect text/model.safetensors
 accepted 'symbols *557' "$gv" inspect tokens/model.safetensors
 accepted 'text/model' "$gv" eval text/model.safetensors
