@@ -24,7 +24,8 @@ const struct command_row command_rows[COMMAND_COUNT] = {
         {"peer", "", 0, 0, "run one peer until it reaches its goal or is stopped",
          "grapevine peer --data fashion-mnist --model cnn --out a\n"
          "grapevine peer --data fashion-mnist --model cnn --bootstrap 192.0.2.7:7077 --out b\n"
-         "grapevine peer --data text:book.txt --init gpt2/model.safetensors --steps 500 --out c\n"
+         "grapevine peer --data text:book.txt --tokenizer gpt2 --init gpt2/model.safetensors "
+         "--steps 500 --out c\n"
          "grapevine peer --out a",
          "Without --bootstrap the peer starts a swarm of its own, which others join through its "
          "address. A peer that is stopped and started again with the same --out, and no other "
