@@ -59,6 +59,10 @@ accepted 'average of the parameters' "$gv" eval text/model.safetensors tokens/mo
 accepted '32 steps of 16' "$gv" inspect --model "$small" --data text:book.txt --tokenizer tokenizer.json
 accepted 'finished' "$gv" peer --out text --steps 31
 
+# A number that is no token ends training.
+python3 -c 'import sys; sys.stdout.buffer.write(bytes(4000) + b"\xe7\x03" * 2000)' >bad.bin
+refused 1 'holds a number that is none of its vocabulary' "${train[@]}" --data tokens:bad.bin,symbols=10
+
 # Told as it comes: whole characters, then the end; JSON tells the same; the file beside the model is found.
 accepted '^Grüße' "$gv" generate text/model.safetensors --prompt 'Grüße' --tokens 20 --top-p 0.9 --seed 4
 head -c -1 accepted.out >plain.out
