@@ -190,14 +190,14 @@ int command_tokenize(struct options *options)
 {
     const char *out = options_text(options, "out");
     struct fault why = {""};
-    struct tokenizing t = {.why = &why, .log = command_log(options), .start_ns = uv_clock_ns()};
+    struct tokenizing t = {.why = &why, .log = command_log(options)};
     size_t count;
     const char *const *paths = options_arguments(options, &count);
     enum rc rc = command_check_out(out, paths, count, &why);
 
-    t.told_ns = t.start_ns;
     if (rc == RC_OK) rc = measure(&t, paths, count);
     if (rc == RC_OK) rc = begin(&t, options, out);
+    t.start_ns = t.told_ns = uv_clock_ns();
     for (size_t i = 0; rc == RC_OK && i < count; i++) {
         rc = add_text(&t, paths[i]);
     }

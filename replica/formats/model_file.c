@@ -86,8 +86,10 @@ bool model_tokenizer_find(const struct model_card *card, const char *path, const
 
     snprintf(found, MODEL_PATH_BYTES, "%s", given != NULL ? given : card->tokenizer);
     if (given != NULL) return true;
-    if (card->input != MODEL_INPUT_TOKENS || card->has_symbol_bytes) found[0] = '\0';
-    if (card->input != MODEL_INPUT_TOKENS || card->has_symbol_bytes) return false;
+    if (card->input != MODEL_INPUT_TOKENS || card->has_symbol_bytes) {
+        found[0] = '\0';
+        return false;
+    }
     if (found[0] != '\0' && file_is_there(found)) return true;
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         snprintf(found, MODEL_PATH_BYTES, "%.*s%s", folder, path, names[i]);
