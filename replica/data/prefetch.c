@@ -52,6 +52,7 @@ bool prefetch_is_useful(enum prefetch_mode mode, const struct dataset_info *info
     size_t values = dataset_values(info) * rows;
 
     if (mode != PREFETCH_AUTO) return mode == PREFETCH_ON;
+    if (info->is_in_files) return true; /* who waits for a disk takes no processor */
     /* Moving an image costs some four times what copying it does. */
     if (!augment_is_empty(augment)) values *= 4;
     if (values < WORTHWHILE_VALUES) return false;
