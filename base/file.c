@@ -158,6 +158,72 @@ out:
     return error == 0 ? RC_OK : file_fault(why, "write", path, error);
 }
 
+struct file_writer {
+    int fd;
+    char path[PATH_MAX], temporary[PATH_MAX];
+};
+
+enum rc file_writer_open(const char *path, struct file_writer **writer, struct fault *why)
+{
+    struct file_writer *made = mem_alloc(sizeof *made);
+    int error = made == NULL ? ENOMEM : 0;
+
+    if (error == 0 && (snprintf(made->path, PATH_MAX, "%s", path) >= PATH_MAX ||
+                       snprintf(made->temporary, PATH_MAX, "%s.tmp", path) >= PATH_MAX)) {
+        error = ENAMETOOLONG;
+    }
+    if (error == 0) error = open_locked(made->temporary, &made->fd);
+    if (error == 0 && (fchmod(made->fd, 0644) != 0 || ftruncate(made->fd, 0) != 0)) {
+        error = errno;
+        file_writer_abandon(made);
+        made = NULL;
+    }
+    if (error == 0) {
+        *writer = made;
+        return RC_OK;
+    }
+    mem_free(made);
+    return file_fault(why, "write", path, error);
+}
+
+enum rc file_writer_add(struct file_writer *writer, const void *bytes, size_t count,
+                        struct fault *why)
+{
+    const int error = write_all(writer->fd, bytes, count);
+
+    return error == 0 ? RC_OK : file_fault(why, "write", writer->path, error);
+}
+
+enum rc file_writer_finish(struct file_writer *writer, const void *head, size_t count,
+                           struct fault *why)
+{
+    int folder = open_folder_of(writer->path), error = folder < 0 ? errno : 0;
+    enum rc rc;
+
+    if (error == 0 && lseek(writer->fd, 0, SEEK_SET) != 0) error = errno;
+    if (error == 0) error = write_all(writer->fd, head, count);
+    if (error == 0 && fsync(writer->fd) != 0) error = errno;
+    if (error == 0 && rename(writer->temporary, writer->path) != 0) error = errno;
+    if (error == 0 && fsync(folder) != 0 && errno != EINVAL) error = errno;
+    if (folder >= 0) close(folder);
+    rc = error == 0 ? RC_OK : file_fault(why, "write", writer->path, error);
+    if (error == 0) {
+        close(writer->fd);
+        mem_free(writer);
+    } else {
+        file_writer_abandon(writer);
+    }
+    return rc;
+}
+
+void file_writer_abandon(struct file_writer *writer)
+{
+    if (writer == NULL) return;
+    if (is_same_file(writer->fd, writer->temporary)) unlink(writer->temporary);
+    close(writer->fd);
+    mem_free(writer);
+}
+
 enum rc file_check_replace(const char *path, struct fault *why)
 {
     char temporary[PATH_MAX];

@@ -29,6 +29,18 @@ MUST_USE enum rc file_check_replace(const char *path, struct fault *why);
  *  above `bytes_max`, RC_IO. */
 MUST_USE enum rc file_read(const char *path, size_t bytes_max, void **bytes, size_t *count,
                            struct fault *why);
+/* The same for a file that is larger than memory: written from its beginning, piece by piece. */
+struct file_writer;
+
+/** RC_NOMEM, RC_DISK_FULL, RC_IO. */
+MUST_USE enum rc file_writer_open(const char *path, struct file_writer **writer, struct fault *why);
+MUST_USE enum rc file_writer_add(struct file_writer *writer, const void *bytes, size_t count,
+                                 struct fault *why);
+/** Put `count` bytes in place of the first ones, and replace the file. Frees `writer`. */
+MUST_USE enum rc file_writer_finish(struct file_writer *writer, const void *head, size_t count,
+                                    struct fault *why);
+/** Leave the old file as it is. NULL is fine. */
+void file_writer_abandon(struct file_writer *writer);
 /** Append `count` bytes, creating the file; not synced. One that would grow beyond `bytes_max` (0:
  * it may) first becomes PATH.1, in place of an older one of that name. */
 MUST_USE enum rc file_append(const char *path, const void *bytes, size_t count, size_t bytes_max,

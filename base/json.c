@@ -20,6 +20,7 @@ enum {
     JSON_DEPTH_MAX = 32,
     JSON_VALUES_MAX = 1 << 20,     /* 24 to 100 bytes of memory each */
     JSON_CONTAINERS_MAX = 1 << 18, /* about 250 bytes of memory each; 3 a tensor in safetensors */
+    JSON_LARGE = 4,                /* a large text may hold so many times as much */
     JSON_INDENT = 2,
     JSON_REAL_TEXT = 40
 };
@@ -409,7 +410,7 @@ char *json_format_pretty(const struct json *json)
 }
 
 /* Depth and an upper bound of the count of values, from brackets and commas outside strings. */
-static enum rc scan(const char *text, size_t bytes, struct fault *why)
+static enum rc scan(const char *text, size_t bytes, size_t factor, struct fault *why)
 {
     size_t depth = 0, values = 0, containers = 0;
     bool is_text = false;
@@ -434,21 +435,22 @@ static enum rc scan(const char *text, size_t bytes, struct fault *why)
         if (depth > JSON_DEPTH_MAX) {
             return fault_set(why, RC_LIMIT, "JSON is nested deeper than %d", JSON_DEPTH_MAX);
         }
-        if (values > JSON_VALUES_MAX || containers > JSON_CONTAINERS_MAX) {
+        if (values > factor * JSON_VALUES_MAX || containers > factor * JSON_CONTAINERS_MAX) {
             return fault_set(why, RC_LIMIT, "JSON holds too many values");
         }
     }
     return RC_OK;
 }
 
-enum rc json_parse(const char *text, size_t bytes, struct json **json, struct fault *why)
+static enum rc parse(const char *text, size_t bytes, size_t factor, struct json **json,
+                     struct fault *why)
 {
     json_error_t error;
     json_t *parsed;
     enum rc rc;
 
     CHECK(text != NULL && json != NULL);
-    rc = scan(text, bytes, why);
+    rc = scan(text, bytes, factor, why);
     if (rc != RC_OK) return rc;
     parsed = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (parsed == NULL) {
@@ -460,4 +462,14 @@ enum rc json_parse(const char *text, size_t bytes, struct json **json, struct fa
     }
     *json = wrapped(parsed);
     return RC_OK;
+}
+
+enum rc json_parse(const char *text, size_t bytes, struct json **json, struct fault *why)
+{
+    return parse(text, bytes, 1, json, why);
+}
+
+enum rc json_parse_large(const char *text, size_t bytes, struct json **json, struct fault *why)
+{
+    return parse(text, bytes, JSON_LARGE, json, why);
 }

@@ -139,7 +139,8 @@ static enum rc ask(struct answers *a, struct pick pick)
     ensemble_clear(a->ensemble);
     for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
         const struct dataset_info as_trained = outputs_info(o->info, team_model(a->teachers[i]));
-        samples_gather(o->samples, &as_trained, pick, &a->batch);
+        rc = samples_gather(o->samples, &as_trained, pick, &a->batch);
+        if (rc != RC_OK) break;
         rc = team_forward(a->teachers[i], a->batch.values, pick.rows, false, a->logits);
         if (rc == RC_OK && !floats_are_finite(a->logits, pick.rows * a->each)) rc = RC_NONFINITE;
         if (rc == RC_OK) {

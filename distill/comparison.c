@@ -87,6 +87,16 @@ static enum rc check_shape(const struct comparison_file *file, const struct mode
                      file->path, model, info->name, data);
 }
 
+static enum rc check_tokenizer(const struct comparison_file *file, const struct model_card *card,
+                               struct fault *why)
+{
+    const struct dataset_info *info = file->info;
+
+    if (card->input != MODEL_INPUT_TOKENS || info->input != DATA_TOKENS) return RC_OK;
+    return model_tokenizer_check(card, file->path,
+                                 info->has_tokenizer ? &info->tokenizer_digest : NULL, why);
+}
+
 /* The same number of other symbols would read the text as another one. */
 static enum rc check_symbols(const struct comparison_file *file, const struct model_card *card,
                              struct fault *why)
@@ -163,6 +173,7 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
     enum rc rc = tensor_file_load(file->path, &tensors, why);
 
     if (rc == RC_OK) rc = model_card_read(tensors, file->path, card, why);
+    if (rc == RC_OK) rc = check_tokenizer(file, card, why);
     if (rc == RC_OK) rc = check_shape(file, card, why);
     if (rc == RC_OK) rc = check_symbols(file, card, why);
     if (rc == RC_OK) rc = check_words(file, card, why);
@@ -363,12 +374,12 @@ static enum rc score_ensemble(struct reading *r, struct fault *why)
     enum rc rc = p != NULL ? batch_init(&asked, info, 1) : RC_NOMEM;
 
     for (size_t i = 0; rc == RC_OK && i < r->part.count; i++) {
-        samples_gather(&r->test, info, (struct pick){NULL, r->part.first + i, 1}, &asked);
-        score_sample(r, i, &asked, p);
+        rc = samples_gather(&r->test, info, (struct pick){NULL, r->part.first + i, 1}, &asked);
+        if (rc == RC_OK) score_sample(r, i, &asked, p);
     }
     mem_free(p);
     batch_deinit(&asked);
-    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: out of memory");
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: %s", rc_text(rc));
 }
 
 /* All files on one piece of the test part after another. */
@@ -451,11 +462,15 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: out of memory");
     enum rc rc = comparison_card(r->options->paths[0], &card, why);
     if (rc != RC_OK) return rc;
-    const struct dataset_options dataset = comparison_data(&card, r->options->seed);
+    struct dataset_options dataset = comparison_data(&card, r->options->seed);
+    char tokenizer[MODEL_PATH_BYTES];
     const char *data = r->options->data != NULL ? r->options->data : card.data;
     if (r->options->data == NULL && card.data[0] == '\0') { /* written by another program */
         return fault_set(why, RC_USAGE, "%s does not say what data it was trained on; pass --data",
                          r->options->paths[0]);
+    }
+    if (model_tokenizer_find(&card, r->options->paths[0], r->options->tokenizer, tokenizer)) {
+        dataset.tokenizer = tokenizer;
     }
     rc = dataset_open(data, &dataset, &r->dataset, why);
     if (rc == RC_OK) rc = dataset_load_test(r->dataset, r->options->samples_max, &r->test, why);

@@ -28,6 +28,7 @@ struct comparison_options {
     const char *const *paths;
     size_t paths_count;       /* at least 1 */
     const char *data;         /* --data spec; NULL: what the first file was trained on */
+    const char *tokenizer;    /* file; NULL: as the first file states it */
     uint64_t seed;            /* of the data set's order; the test part does not depend on it */
     uint64_t samples_max;     /* of the test part; 0: all */
     const char *average_path; /* the parameter average is written there; NULL: nowhere */

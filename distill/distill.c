@@ -34,6 +34,7 @@ struct lesson {
     const struct distill_options *options;
     struct distill_result *out;
     struct dataset_options dataset;
+    char tokenizer[MODEL_PATH_BYTES]; /* of the data, or "" */
     struct replica_options student;
     struct answers *answers; /* of the teachers on the student's samples */
     float *targets;          /* their answers to a batch: [batch][rows][heads][outputs] */
@@ -60,6 +61,7 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
         .paths = l->options->teachers,
         .paths_count = l->options->teachers_count,
         .data = l->options->data,
+        .tokenizer = l->options->tokenizer,
         .seed = l->options->seed,
         .on_progress = on_judged,
         .context = l,
@@ -237,6 +239,9 @@ static enum rc plan(struct lesson *l, struct fault *why)
     }
     if (o->samples_max > 0 && o->samples_max < samples) samples = o->samples_max;
     l->dataset = comparison_data(teacher, o->seed);
+    if (model_tokenizer_find(teacher, o->teachers[0], o->tokenizer, l->tokenizer)) {
+        l->dataset.tokenizer = l->tokenizer;
+    }
     l->student = (struct replica_options){
         .model = o->student,
         .data = o->data != NULL ? o->data : teacher->data,

@@ -44,6 +44,7 @@ struct distill_options {
     double alpha;          /* in [0, 1] */
     const char *student;   /* preset or layer list */
     const char *data;      /* --data spec; NULL: what the first teacher was trained on */
+    const char *tokenizer; /* file; NULL: as the first teacher states it */
     uint64_t samples_max;  /* of the training part, drawn by `seed`; 0: all */
     double epochs;         /* over these samples */
     uint32_t batch;

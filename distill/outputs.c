@@ -76,9 +76,9 @@ static enum rc run_batch(struct running *r, struct model *model, size_t number, 
     const uint32_t samples = left < r->most ? (uint32_t)left : r->most;
     enum rc rc;
 
-    samples_gather(r->part->samples, r->info, (struct pick){NULL, r->part->first + first, samples},
-                   batch);
-    rc = model_forward(model, batch->values, samples, false, logits);
+    rc = samples_gather(r->part->samples, r->info,
+                        (struct pick){NULL, r->part->first + first, samples}, batch);
+    if (rc == RC_OK) rc = model_forward(model, batch->values, samples, false, logits);
     if (rc == RC_OK && !floats_are_finite(logits, samples * r->each)) rc = RC_NONFINITE;
     if (rc != RC_OK) return rc;
     r->scores[number] = task_judge(r->task, batch, logits);

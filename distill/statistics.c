@@ -35,7 +35,8 @@ static enum rc run(struct model *model, const struct dataset_info *info,
     enum rc rc = RC_OK;
 
     for (size_t k = 0; rc == RC_OK && rows > 0 && (k + 1) * rows <= samples->count; k++) {
-        samples_gather(samples, info, (struct pick){NULL, k * rows, (uint32_t)rows}, batch);
+        rc = samples_gather(samples, info, (struct pick){NULL, k * rows, (uint32_t)rows}, batch);
+        if (rc != RC_OK) break;
         model_set_statistics_pass(model, k + 1);
         model_set_stream(model, 0, k); /* dropout: a fresh mask each time */
         rc = model_forward(model, batch->values, batch->rows, true, logits);

@@ -44,25 +44,16 @@ static int command_completion(struct options *options)
 }
 
 static const command_function commands[COMMAND_COUNT] = {
-    [COMMAND_PEER] = command_peer,
-    [COMMAND_TESTNET] = command_testnet,
-    [COMMAND_DISTILL] = command_distill,
-    [COMMAND_AVERAGE] = command_average,
-    [COMMAND_EVAL] = command_eval,
-    [COMMAND_REPORT] = command_report,
-    [COMMAND_INSPECT] = command_inspect,
-    [COMMAND_KEYGEN] = command_keygen,
-    [COMMAND_TOP] = command_top,
-    [COMMAND_STATUS] = command_status,
-    [COMMAND_DOCTOR] = command_doctor,
-    [COMMAND_BENCH] = command_bench,
-    [COMMAND_PREDICT] = command_predict,
-    [COMMAND_EXPORT] = command_export,
-    [COMMAND_GENERATE] = command_generate,
-    [COMMAND_SIMULATE] = command_simulate,
-    [COMMAND_JOIN] = command_join,
-    [COMMAND_HELP] = command_help,
-    [COMMAND_COMPLETION] = command_completion,
+    [COMMAND_PEER] = command_peer,         [COMMAND_TESTNET] = command_testnet,
+    [COMMAND_DISTILL] = command_distill,   [COMMAND_AVERAGE] = command_average,
+    [COMMAND_EVAL] = command_eval,         [COMMAND_REPORT] = command_report,
+    [COMMAND_INSPECT] = command_inspect,   [COMMAND_KEYGEN] = command_keygen,
+    [COMMAND_TOP] = command_top,           [COMMAND_STATUS] = command_status,
+    [COMMAND_DOCTOR] = command_doctor,     [COMMAND_BENCH] = command_bench,
+    [COMMAND_PREDICT] = command_predict,   [COMMAND_EXPORT] = command_export,
+    [COMMAND_GENERATE] = command_generate, [COMMAND_TOKENIZE] = command_tokenize,
+    [COMMAND_SIMULATE] = command_simulate, [COMMAND_JOIN] = command_join,
+    [COMMAND_HELP] = command_help,         [COMMAND_COMPLETION] = command_completion,
 };
 
 static int print_config(const struct options *options)

@@ -9,13 +9,13 @@ set -euo pipefail
 packages=(
     cmake ninja-build gcc libc6-dev pkg-config git ca-certificates
     libuv1-dev libsodium-dev libmsgpack-dev libopenblas-openmp-dev libdnnl-dev
-    libjansson-dev libinih-dev zlib1g-dev libpng-dev libprotobuf-c-dev protobuf-c-compiler libmicrohttpd-dev
+    libjansson-dev libinih-dev libpcre2-dev zlib1g-dev libpng-dev libprotobuf-c-dev protobuf-c-compiler libmicrohttpd-dev
     dataset-fashion-mnist
 )
 # It exists for this kind of processor only; without it libsodium does its work, more slowly.
 [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages+=(libipsec-mb-dev)
 test_packages=(libcmocka-dev clang libomp-dev lld clang-format libclang-rt-14-dev shellcheck binutils python3-onnx
-    python3-cryptography python3-msgpack python3-numpy)
+    python3-cryptography python3-msgpack python3-numpy python3-regex)
 
 agreed=$([ "$(id -u)" = 0 ] && echo yes || echo no)
 for word in "$@"; do

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 libraries=(libc6-dev libuv1-dev libsodium-dev libmsgpack-dev libopenblas-openmp-dev libdnnl-dev libjansson-dev
-    libinih-dev zlib1g-dev libpng-dev libprotobuf-c-dev libcmocka-dev)
+    libinih-dev libpcre2-dev zlib1g-dev libpng-dev libprotobuf-c-dev libcmocka-dev)
 # What those ask for and C does not need.
 unwanted='boost|msgpack-cxx|krb5|libk5crypto|tirpc|libnsl|gssapi|keyutils|libcom-err|libssl|^lib(a|l|t|ub|hwa)san'
 jobs=${JOBS:-$(nproc)}

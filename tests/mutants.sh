@@ -190,6 +190,14 @@ peer/node/models/take.c @ sim_moments @ a joiner's moments are of as many update
 peer/download/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
 peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->lane->learner, 0\);/(void)learner;/
 replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
+replica/tokenizer/merger.c @ unit_replica_tokenizer @ a pair is joined that has become another @ s/m->tokens\[place\] != merge->left \|\| next/next/
+replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ a character that is cut between two pieces is bad bytes @ s/stretch->end - run.end >= CHARACTER_BYTES;/true;/
+replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ an added token that is cut between two pieces is none @ s/if \(!is_last \&\& longest > 0/if (false \&\& longest > 0/
+replica/tokenizer/pattern.c @ unit_replica_tokenizer @ a piece ends a word @ s/is_whole \? 0 : PCRE2_PARTIAL_HARD/0/
+replica/tokenizer/pattern.c @ unit_replica_tokenizer @ a hostile pattern runs as long as it likes @ s/STEPS_MAX = 1000000,/STEPS_MAX = 2000000000,/
+replica/readers/tokens.c @ unit_replica_data_tokens @ numbers that are no tokens are trained on @ s/if \(tokens\[i\] >= t->symbols\) rc = RC_FORMAT;//
+replica/readers/tokens.c @ unit_replica_data_tokens @ windows reach into the next file @ s/form\.tokens - 1\) \/ t->context : 0;/form.tokens) \/ t->context : 0;/
+replica/data/samples.c @ unit_replica_data_tokens @ a label is the token itself @ s/labels\[first \+ i - 1\] = tokens\[i\]/labels[first + i - 1] = tokens[i > 0 ? i - 1 : 0]/
 replica/readers/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/
 replica/optimizer/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ s/return schedule->min_share \+ rest \* \(1\.0 - progress_at/return rest * (1.0 - progress_at/
 replica/model/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* teaching->temperature \* teaching->temperature;/a * teaching->temperature;/

@@ -66,7 +66,7 @@ BEGIN {
     # The folders of a module, in order: a file may include its own folder and those before it, so
     # that no two folders lean on each other. "." are the files of the module itself.
     order["kernels"] = ". cpu/reference cpu cpu/dense cpu/image cpu/norm cpu/sequence cuda cuda/image cuda/norm cuda/sequence device"
-    order["replica"] = "plane optimizer data readers model layers formats learners"
+    order["replica"] = "plane optimizer tokenizer data readers model layers formats learners"
     order["gossip"] = "wire secure signed flow overlay door membership reach"
     order["averaging"] = "codec core rule edge pair group push strategy"
     order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/models node/door watch/page watch bench session commands ."
@@ -84,6 +84,7 @@ BEGIN {
     home["msgpack.h"] = "^gossip/wire/[a-z_]*[.]c$"
     home["jansson.h"] = "^base/json[.]c$"
     home["png.h"] = "^replica/readers/image_file[.]c$"
+    home["pcre2.h"] = "^replica/tokenizer/pattern[.]c$"
     home["zlib.h"] = "^replica/readers/stream[.]c$"
     home["ini.h"] = "^peer/cli/options_file[.]c$"
     home["microhttpd.h"] = "^peer/watch/http[.]c$"

@@ -34,6 +34,7 @@ int command_report(struct options *options); /* testnet/command_report.c */
 int command_inspect(struct options *options);
 int command_predict(struct options *options);
 int command_generate(struct options *options);
+int command_tokenize(struct options *options);
 int command_export(struct options *options);
 int command_keygen(struct options *options);
 int command_status(struct options *options);

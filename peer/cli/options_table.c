@@ -24,7 +24,8 @@ const struct command_row command_rows[COMMAND_COUNT] = {
         {"peer", "", 0, 0, "run one peer until it reaches its goal or is stopped",
          "grapevine peer --data fashion-mnist --model cnn --out a\n"
          "grapevine peer --data fashion-mnist --model cnn --bootstrap 192.0.2.7:7077 --out b\n"
-         "grapevine peer --data text:book.txt --init gpt2/model.safetensors --steps 500 --out c\n"
+         "grapevine peer --data text:book.txt --tokenizer gpt2 --init gpt2/model.safetensors "
+         "--steps 500 --out c\n"
          "grapevine peer --out a",
          "Without --bootstrap the peer starts a swarm of its own, which others join through its "
          "address. A peer that is stopped and started again with the same --out, and no other "
@@ -78,6 +79,13 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "grapevine generate a/model.safetensors --prompt 'In the beginning' --tokens 300",
          "The same seed gives the same text. Each token costs a forward pass over what the model "
          "sees of the text."},
+    [COMMAND_TOKENIZE] =
+        {"tokenize", "TEXT...", 1, 4096, "texts as a file of tokens, for --data tokens:FILE",
+         "grapevine tokenize --tokenizer gpt2/tokenizer.json book.txt --out book.bin\n"
+         "grapevine peer --data tokens:book.bin --model gpt-nano --out a",
+         "Texts may be gzipped. Each ends with the tokenizer's end-of-text token, if it has one. "
+         "The "
+         "file has llm.c's form; it is written beside the old one and replaces it at the end."},
     [COMMAND_EXPORT] =
         {"export", "FILE", 1, 1, "a model file for other programs",
          "grapevine export a/model.safetensors --to onnx --out model.onnx",
@@ -219,7 +227,7 @@ const struct option_row option_rows[] = {
     /* training */
     {"data", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(DOCTOR), "SPEC", "digits", 0, 0,
      "digits, fashion-mnist, idx:DIR, cifar10:DIR, csv:FILE,label=COLUMN or "
-     "csv:FILE,target=COLUMN, npy:X.npy,Y.npy, text:FILE, or synthetic:least-squares, "
+     "csv:FILE,target=COLUMN, npy:X.npy,Y.npy, text:FILE, tokens:FILE, or synthetic:least-squares, "
      "synthetic:spirals and synthetic:parity; their settings: docs/training.md",
      OF_RUN},
     {"data", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL), "SPEC", NULL, 0, 0,
@@ -228,6 +236,15 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"data", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", "digits", 0, 0,
      "with --model: the data it is to learn from", OF_RUN},
+    {"tokenizer", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(INSPECT) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "of --data text:FILE: a tokenizer.json, vocab.bpe or merges.txt of byte-level BPE, or a "
+     "folder "
+     "with one; without it a text's bytes are its tokens",
+     OF_RUN},
+    {"tokenizer", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL) | ON(GENERATE), "FILE", NULL, 0,
+     0, "of a model of text (default: the file that it states, or one beside it)", OF_RUN},
+    {"tokenizer", OPTION_TEXT, GROUP_USING, ON(TOKENIZE), "FILE", NULL, 0, 0,
+     "a tokenizer.json, vocab.bpe or merges.txt of byte-level BPE, or a folder with one", OF_RUN},
     {"data", OPTION_TEXT, GROUP_USING, ON(PREDICT), "SPEC", NULL, 0, 0,
      "in place of --input: the samples for testing of digits, fashion-mnist, idx:DIR, ...", OF_RUN},
     {"model", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", NULL, 0, 0,
@@ -412,6 +429,9 @@ const struct option_row option_rows[] = {
      "lower: more predictable, higher: more random; 0: always the likeliest token", OF_RUN},
     {"top-k", OPTION_COUNT, GROUP_USING, ON(GENERATE), "K", NULL, 1, 1048576,
      "choose among the K likeliest tokens only (default: all)", OF_RUN},
+    {"top-p", OPTION_REAL, GROUP_USING, ON(GENERATE), "P", NULL, 1e-6, 1,
+     "choose among the likeliest tokens that have this probability together (default: all)",
+     OF_RUN},
     {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors", NULL, 0, 0,
      "the form to write", OF_RUN},
 
@@ -435,7 +455,8 @@ const struct option_row option_rows[] = {
      "all reports of all peers as a table too", OF_RUN},
     {"tensorboard", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "DIR", NULL, 0, 0,
      "the same as event files for TensorBoard, a folder a peer", OF_RUN},
-    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT), "FILE", NULL, 0, 0, "the new file", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT) | ON(TOKENIZE), "FILE", NULL, 0, 0,
+     "the new file", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
      "the new file (default identity.key, swarm.key, member.cert or deny.list)", OF_RUN},
     {"swarm-key", OPTION_SWITCH, GROUP_OUTPUT, ON(KEYGEN), NULL, NULL, 0, 0,
@@ -551,6 +572,8 @@ const char *option_nearest(enum command_id command, const char *name)
         {"workers", "threads"},
         {"num-workers", "threads"},
         {"nproc", "peers"},
+        {"vocab", "tokenizer"},
+        {"nucleus", "top-p"},
         {"max-steps", "steps"},
         {"duration", "time"},
         {"checkpoint", "init"},
@@ -591,6 +614,8 @@ static enum rc unknown_command(const char *word, struct fault *why)
         {"show", "inspect"},
         {"info", "inspect"},
         {"sample", "generate"},
+        {"encode", "tokenize"},
+        {"tokenise", "tokenize"},
         {"chat", "generate"},
         {"watch", "top"},
         {"monitor", "top"},

@@ -39,6 +39,7 @@ int command_average(struct options *options)
 {
     struct progress progress;
     struct comparison_options request = {.data = options_text(options, "data"),
+                                         .tokenizer = options_text(options, "tokenizer"),
                                          .seed = 1,
                                          .average_path = options_text(options, "out"),
                                          .on_progress = on_progress,

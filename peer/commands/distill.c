@@ -128,6 +128,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
         .alpha = options_real(options, "alpha"),
         .student = student,
         .data = options_is_set(options, "data") ? options_text(options, "data") : NULL,
+        .tokenizer = options_text(options, "tokenizer"),
         .samples_max = options_count(options, "samples"),
         .epochs = options_real(options, "epochs"),
         .batch = (uint32_t)options_count(options, "batch"),

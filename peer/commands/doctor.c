@@ -109,7 +109,9 @@ static void check_data(struct doctor *doctor)
     char what[96];
 
     snprintf(what, sizeof(what), "data %.80s", spec);
-    if (dataset_open(spec, &(struct dataset_options){.seed = 1}, &dataset, &why) != RC_OK) {
+    const struct dataset_options request = {
+        .seed = 1, .tokenizer = options_text(doctor->options, "tokenizer")};
+    if (dataset_open(spec, &request, &dataset, &why) != RC_OK) {
         doctor_add(doctor, VERDICT_BROKEN, what, "", "%s", why.text);
         return;
     }

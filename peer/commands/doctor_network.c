@@ -449,6 +449,7 @@ static void load_schema(struct network *network)
     const struct options *options = network->doctor->options;
     struct replica_options replica = {.model = options_text(options, "model"),
                                       .data = options_text(options, "data"),
+                                      .tokenizer = options_text(options, "tokenizer"),
                                       .optimizer = "sgd",
                                       .schedule = "constant",
                                       .accumulate = 1,

@@ -45,6 +45,7 @@ int command_eval(struct options *options)
 {
     struct progress progress;
     struct comparison_options request = {.data = options_text(options, "data"),
+                                         .tokenizer = options_text(options, "tokenizer"),
                                          .seed = 1,
                                          .on_progress = on_progress,
                                          .context = &progress};

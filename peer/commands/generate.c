@@ -1,11 +1,13 @@
 /*
  * command_generate: text that a language model goes on with, token by token, each drawn from the
- * softmax of the last step's logits (temperature, the k likeliest). The model sees the last tokens
- * of the text, as many as it was trained on at a time (its window). Until the window is full it
- * goes through the text once, remembering what later tokens need (a stepwise model): a token costs
- * one position. Behind it each token moves the window, and with it every position in it, so that
- * all of it is computed anew. Where a model cannot be stepwise (on a GPU) it is made for as many
- * steps as there are tokens, in doubling sizes, as a pass costs by the steps it is made for.
+ * softmax of the last step's logits (temperature, the k likeliest, those of probability p
+ * together: Holtzman et al. 2020, arXiv:1904.09751), until there are enough or the text ends. The
+ * model sees the last tokens of the text, as many as it was trained on at a time (its window).
+ * Until the window is full it goes through the text once, remembering what later tokens need (a
+ * stepwise model): a token costs one position. Behind it each token moves the window, and with it
+ * every position in it, so that all of it is computed anew. Where a model cannot be stepwise (on a
+ * GPU) it is made for as many steps as there are tokens, in doubling sizes, as a pass costs by the
+ * steps it is made for.
  */
 #include "peer/cli/command.h"
 
@@ -19,6 +21,7 @@
 #include "peer/env/env.h"
 #include "replica/formats/model_file.h"
 #include "replica/plane/store_safetensors.h"
+#include "replica/tokenizer/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -41,12 +44,14 @@ struct generator {
     struct backend *backend;
     struct model *model;
     struct model_card card;
-    uint32_t steps;   /* of the model as it is made now */
-    bool is_stepwise; /* it goes through the text once */
-    size_t passed;    /* tokens that it has gone through */
-    bool has_bytes;   /* tokens stand for bytes, and the prompt was text */
-    bool is_terminal; /* it is told to one */
+    uint32_t steps;              /* of the model as it is made now */
+    bool is_stepwise;            /* it goes through the text once */
+    size_t passed;               /* tokens that it has gone through */
+    struct tokenizer *tokenizer; /* NULL: a token is a byte, or nobody knows what it is */
+    bool has_bytes;              /* tokens stand for bytes, and the prompt was text */
+    bool is_terminal;            /* it is told to one */
     struct plain_stream said;
+    unsigned missing; /* bytes of a character that was begun */
     uint32_t *tokens; /* prompt and text */
     size_t count, prompt_count;
     float *input;  /* of a pass: [steps], or [PASS_MAX] */
@@ -54,6 +59,7 @@ struct generator {
     float *sorted; /* [symbols] */
     double temperature;
     uint32_t top;
+    double top_p;
     struct rng rng;
     struct fault *why;
 };
@@ -69,17 +75,53 @@ static enum rc take_tokens(struct generator *g, size_t prompt_count)
     return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
 }
 
+/* The tokenizer that the model was trained with. Its tokens may be fewer than the model's, whose
+ * number others round up. */
+static enum rc open_tokenizer(struct generator *g)
+{
+    const char *given = options_text(g->options, "tokenizer");
+    char path[MODEL_PATH_BYTES];
+    struct digest digest;
+    enum rc rc;
+
+    if (!model_tokenizer_find(&g->card, g->path, given, path)) {
+        rc = model_tokenizer_check(&g->card, g->path, NULL, g->why);
+        if (rc != RC_OK || g->card.has_symbol_bytes) return rc;
+        return fault_set(g->why, RC_USAGE,
+                         "%s does not say which bytes its tokens stand for; pass --tokenizer FILE, "
+                         "or --prompt-tokens with their numbers",
+                         g->path);
+    }
+    rc = tokenizer_open(path, &g->tokenizer, g->why);
+    if (rc != RC_OK) return rc;
+    digest = tokenizer_digest(g->tokenizer);
+    rc = model_tokenizer_check(&g->card, g->path, &digest, g->why);
+    if (rc != RC_OK || tokenizer_symbols(g->tokenizer) <= g->card.symbols) return rc;
+    return fault_set(g->why, RC_MISMATCH, "%s knows %u tokens, and %s has %u; pass its own",
+                     g->path, g->card.symbols, path, tokenizer_symbols(g->tokenizer));
+}
+
+static enum rc encode_text(struct generator *g, const char *text, size_t bytes)
+{
+    struct token_list list = {NULL, 0, 0};
+    enum rc rc = tokenizer_encode(g->tokenizer, text, bytes, &list);
+
+    if (rc != RC_OK) fault_set(g->why, rc, "cannot make tokens of the prompt: %s", rc_text(rc));
+    if (rc == RC_OK) rc = take_tokens(g, list.count);
+    if (rc == RC_OK) memcpy(g->tokens, list.tokens, list.count * sizeof *g->tokens);
+    if (rc == RC_OK) g->count = list.count;
+    g->has_bytes = true;
+    token_list_deinit(&list);
+    return rc;
+}
+
 /* `flag` is what gave the text. */
 static enum rc read_text(struct generator *g, const char *flag, const char *text, size_t bytes)
 {
-    enum rc rc;
+    enum rc rc = open_tokenizer(g);
 
-    if (!g->card.has_symbol_bytes) {
-        return fault_set(g->why, RC_USAGE,
-                         "%s does not say which bytes its tokens stand for; pass --prompt-tokens "
-                         "with their numbers",
-                         g->path);
-    }
+    if (rc != RC_OK) return rc;
+    if (g->tokenizer != NULL) return encode_text(g, text, bytes);
     rc = take_tokens(g, bytes);
     for (size_t i = 0; rc == RC_OK && i < bytes; i++) {
         uint8_t byte = (uint8_t)text[i];
@@ -305,20 +347,38 @@ static uint32_t likeliest(const float *logits, uint32_t symbols)
     return best;
 }
 
+/* The logit below which no token is drawn: that of the k-th, or of the last of the likeliest that
+ * have the probability p together, of those k. */
+static float least_likely(struct generator *g, const float *logits)
+{
+    const uint32_t symbols = g->card.symbols;
+    double sum = 0.0, reached = 0.0;
+    uint32_t count = g->top;
+
+    if (g->top >= symbols && g->top_p >= 1.0) return -INFINITY;
+    memcpy(g->sorted, logits, symbols * sizeof *logits);
+    qsort(g->sorted, symbols, sizeof *g->sorted, compare_falling);
+    if (g->top_p >= 1.0) return g->sorted[count - 1];
+    for (uint32_t i = 0; i < count; i++) {
+        sum += exp(((double)g->sorted[i] - g->sorted[0]) / g->temperature);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        reached += exp(((double)g->sorted[i] - g->sorted[0]) / g->temperature);
+        if (reached >= g->top_p * sum) return g->sorted[i];
+    }
+    return g->sorted[count - 1];
+}
+
 /* The weight of each symbol before they are divided by their sum; where several are as likely as
  * the k-th, all of them stay. */
 static uint32_t draw(struct generator *g, const float *logits)
 {
     uint32_t symbols = g->card.symbols, best = likeliest(logits, symbols);
     double sum = 0.0, at;
-    float least = -INFINITY;
+    float least;
 
     if (!(g->temperature > 0.0)) return best;
-    if (g->top < symbols) {
-        memcpy(g->sorted, logits, symbols * sizeof *logits);
-        qsort(g->sorted, symbols, sizeof *g->sorted, compare_falling);
-        least = g->sorted[g->top - 1];
-    }
+    least = least_likely(g, logits);
     for (uint32_t s = 0; s < symbols; s++) {
         if (logits[s] < least) continue;
         sum += exp(((double)logits[s] - logits[best]) / g->temperature);
@@ -340,7 +400,8 @@ static enum rc check_top(struct generator *g)
     g->temperature = options_real(g->options, "temperature");
     g->sorted = mem_array(g->card.symbols, sizeof *g->sorted);
     if (g->sorted == NULL) return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
-    g->top = (uint32_t)top;
+    g->top = top < g->card.symbols ? (uint32_t)top : g->card.symbols;
+    g->top_p = options_is_set(g->options, "top-p") ? options_real(g->options, "top-p") : 1.0;
     if (top <= g->card.symbols) return RC_OK;
     return fault_set(g->why, RC_USAGE, "--top-k %" PRIu64 ": %s knows %u tokens", top, g->path,
                      g->card.symbols);
@@ -348,20 +409,41 @@ static enum rc check_top(struct generator *g)
 
 /* ---- telling ---- */
 
+/* What a token stands for. */
+static const uint8_t *bytes_of(const struct generator *g, uint32_t token, size_t *count)
+{
+    if (g->tokenizer != NULL) return tokenizer_bytes(g->tokenizer, token, count);
+    *count = 1;
+    return &g->card.symbol_bytes[token];
+}
+
+/* How many more bytes the character takes that `byte` begins or goes on with. */
+static unsigned still_missing(unsigned missing, uint8_t byte)
+{
+    if (byte >= 0xF0) return 3;
+    if (byte >= 0xC0) return byte >= 0xE0 ? 2 : 1;
+    return byte >= 0x80 && missing > 0 ? missing - 1 : 0;
+}
+
 /* A terminal would obey what a model happens to say; a file or a pipe gets the bytes as they are.
- */
+ * They leave as they come, but no half of a character alone. */
 static void print_token(struct generator *g, size_t i)
 {
     char text[PLAIN_STEP_BYTES];
+    size_t count = 0;
+    const uint8_t *bytes = g->has_bytes ? bytes_of(g, g->tokens[i], &count) : NULL;
 
-    if (!g->has_bytes) {
-        printf("%s%u", i > 0 ? "," : "", g->tokens[i]);
-    } else if (g->is_terminal) {
-        plain_stream_take(&g->said, g->card.symbol_bytes[g->tokens[i]], text);
-        fputs(text, stdout);
-    } else {
-        putchar(g->card.symbol_bytes[g->tokens[i]]);
+    if (!g->has_bytes) printf("%s%u", i > 0 ? "," : "", g->tokens[i]);
+    for (size_t b = 0; b < count; b++) {
+        g->missing = still_missing(g->missing, bytes[b]);
+        if (g->is_terminal) {
+            plain_stream_take(&g->said, bytes[b], text);
+            fputs(text, stdout);
+        } else {
+            putchar(bytes[b]);
+        }
     }
+    if (i >= g->prompt_count && g->missing == 0) fflush(stdout);
 }
 
 static void print_end(struct generator *g)
@@ -376,16 +458,25 @@ static void print_end(struct generator *g)
 /* Tokens [from, to) as text that JSON can hold: U+FFFD stands for what is no character. */
 static char *text_of(const struct generator *g, size_t from, size_t to)
 {
-    uint8_t *bytes = mem_array(to - from + 1, 1);
-    char *text = mem_array(3 * (to - from) + 1, 1);
-    size_t at = 0, count;
+    uint8_t *bytes;
+    char *text;
+    size_t all = 0, at = 0, count;
 
-    CHECK(bytes != NULL && text != NULL); /* a few kilobytes at the end */
     for (size_t i = from; i < to; i++) {
-        bytes[i - from] = g->card.symbol_bytes[g->tokens[i]];
+        (void)bytes_of(g, g->tokens[i], &count);
+        all += count;
     }
-    for (size_t i = 0; i < to - from; i += count) {
-        count = utf8_character(bytes + i, to - from - i);
+    bytes = mem_array(all + 1, 1);
+    text = mem_array(3 * all + 1, 1);
+    CHECK(bytes != NULL && text != NULL); /* a few kilobytes at the end */
+    all = 0;
+    for (size_t i = from; i < to; i++) {
+        const uint8_t *token = bytes_of(g, g->tokens[i], &count);
+        if (count > 0) memcpy(bytes + all, token, count);
+        all += count;
+    }
+    for (size_t i = 0; i < all; i += count) {
+        count = utf8_character(bytes + i, all - i);
         memcpy(text + at, count > 0 ? (const char *)bytes + i : "\xEF\xBF\xBD",
                count > 0 ? count : 3);
         at += count > 0 ? count : 3;
@@ -443,10 +534,10 @@ static enum rc go_on(struct generator *g)
         const float *logits = NULL;
         rc = next_logits(g, &logits);
         if (rc != RC_OK) break;
-        g->tokens[g->count++] = draw(g, logits);
-        if (is_json) continue;
-        print_token(g, g->count - 1);
-        fflush(stdout); /* so that it can be read as it comes */
+        g->tokens[g->count] = draw(g, logits);
+        if (g->tokenizer != NULL && g->tokens[g->count] == tokenizer_end(g->tokenizer)) break;
+        g->count++;
+        if (!is_json) print_token(g, g->count - 1);
     }
     if (is_json && rc == RC_OK)
         print_json(g, uv_clock_ns() - start_ns);
@@ -481,6 +572,7 @@ int command_generate(struct options *options)
     rc = generate(&g);
     drop_model(&g);
     backend_destroy(g.backend);
+    tokenizer_close(g.tokenizer);
     tensor_file_destroy(g.file);
     mem_free(g.tokens);
     mem_free(g.sorted);

@@ -133,7 +133,8 @@ static enum rc inspect_model(const struct options *options, const struct tensor_
 static enum rc inspect_spec(const struct options *options, const char *spec,
                             struct inspected_model *out, struct fault *why)
 {
-    const struct dataset_options request = {.seed = 1, .context = task_context(spec)};
+    const struct dataset_options request = {
+        .seed = 1, .context = task_context(spec), .tokenizer = options_text(options, "tokenizer")};
     struct model_options model = {.spec = spec, .seed = 1};
     struct dataset *dataset = NULL;
     struct backend *backend = NULL;

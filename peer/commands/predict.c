@@ -258,7 +258,8 @@ static enum rc predict_samples(struct prediction *p, const struct samples *test,
     for (size_t at = 0; rc == RC_OK && at < test->count; at += batch.rows) {
         size_t left = test->count - at;
         struct pick pick = {NULL, at, left < BATCH ? (uint32_t)left : BATCH};
-        samples_gather(test, info, pick, &batch);
+        rc = samples_gather(test, info, pick, &batch);
+        if (rc != RC_OK) break;
         memcpy(p->input, batch.values, pick.rows * p->values * sizeof *p->input);
         rc = tell_batch(p, pick.rows, batch.labels);
         if (rc == RC_OK) tell_share(p, (double)(at + pick.rows) / (double)test->count);

@@ -159,6 +159,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
     struct node_goal goal;
     struct replica_options replica = {.model = options_text(options, "model"),
                                       .data = options_text(options, "data"),
+                                      .tokenizer = options_text(options, "tokenizer"),
                                       .optimizer = optimizer != NULL ? optimizer
                                                                      : session->strategy.optimizer,
                                       .schedule = options_text(options, "schedule"),
@@ -264,7 +265,8 @@ static void tell_settings(struct session *session)
 {
     const struct settings_chosen chosen = {.strategy = &session->strategy,
                                            .optimizer = optimizer_of(session),
-                                           .batch = batch_of(session->options)};
+                                           .batch = batch_of(session->options),
+                                           .data = replica_data(session->learner)};
 
     session->settings = settings_tell(session->options, &chosen);
 }

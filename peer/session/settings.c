@@ -3,11 +3,15 @@
 
 #include "base/check.h"
 #include "base/plain.h"
+#include "replica/data/dataset.h"
+#include "replica/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { SHOWN_BYTES = 80 };
+
+static const char tokenizer_key[] = "tokenizer_hash";
 
 enum kind {
     ALWAYS,  /* told even where nobody gave it */
@@ -81,7 +85,42 @@ struct json *settings_tell(const struct options *options, const struct settings_
 
         if (text != NULL) json_set_text(json, rows[i].name, text);
     }
+    if (chosen->data != NULL && chosen->data->has_tokenizer) {
+        char digest[DIGEST_TEXT];
+        digest_format(chosen->data->tokenizer_digest, digest);
+        json_set_text(json, tokenizer_key, digest);
+    }
     return json;
+}
+
+/* A swarm that reads texts with a tokenizer: who joins needs the same. Tokens in files know theirs,
+ * and peers compare at the door. */
+static enum rc check_tokenizer(const struct options *options, const char *from,
+                               const struct json *settings, struct fault *why)
+{
+    static const char tokens[] = "tokens:";
+    const char *wanted = json_get_text(settings, tokenizer_key);
+    const char *path = options_text(options, "tokenizer"), *data = options_text(options, "data");
+    struct tokenizer *tokenizer = NULL;
+    struct digest digest, own;
+    enum rc rc;
+
+    if (wanted == NULL || !digest_parse(wanted, &digest)) return RC_OK;
+    if (path == NULL && strncmp(data, tokens, strlen(tokens)) == 0) return RC_OK;
+    if (path == NULL) {
+        return fault_set(why, RC_USAGE,
+                         "the swarm at %s reads text with a tokenizer (hash %.16s); pass it with "
+                         "--tokenizer FILE",
+                         from, wanted);
+    }
+    rc = tokenizer_open(path, &tokenizer, why);
+    if (rc != RC_OK) return rc;
+    own = tokenizer_digest(tokenizer);
+    tokenizer_close(tokenizer);
+    if (digest_is_equal(own, digest)) return RC_OK;
+    return fault_set(why, RC_MISMATCH,
+                     "--tokenizer %.80s is another one than that of the swarm at %s (hash %.16s)",
+                     path, from, wanted);
 }
 
 static bool has_goal(const struct options *options)
@@ -131,5 +170,5 @@ enum rc settings_take(struct options *options, const char *from, const struct js
         }
         list(name, text, taken, cap);
     }
-    return RC_OK;
+    return check_tokenizer(options, from, settings, why);
 }

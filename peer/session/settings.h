@@ -11,11 +11,14 @@
 #include "base/json.h"
 #include "peer/cli/options.h"
 
+struct dataset_info;
+
 /* What the flags leave to others. */
 struct settings_chosen {
     const struct strategy *strategy;
     const char *optimizer;
     uint32_t batch;
+    const struct dataset_info *data; /* NULL: a model of no data */
 };
 
 /** What is in force; destroy with json_destroy(). */

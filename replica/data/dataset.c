@@ -34,6 +34,7 @@ static const struct {
     {"csv", "csv:FILE,label=COLUMN", csv_open_source},
     {"npy", "npy:X.npy,Y.npy", npy_open_source},
     {"text", "text:FILE", text_open_source},
+    {"tokens", "tokens:FILE", tokens_open_source},
     {"synthetic", "synthetic:FAMILY", synthetic_open_source},
 };
 
@@ -53,7 +54,8 @@ static void complete_info(struct dataset_info *info)
         CHECK(info->outputs > 0 && info->classes == 0);
         return;
     }
-    CHECK(info->classes > 0 && info->classes <= DATA_CLASSES_MAX);
+    CHECK(info->classes > 0);
+    CHECK(info->classes <= (info->target == DATA_CLASS ? DATA_CLASSES_MAX : DATA_SYMBOLS_MAX));
     info->outputs = info->classes;
     info->labels_per_sample = info->target == DATA_NEXT_TOKEN ? info->width : 1;
 }
@@ -72,6 +74,7 @@ static enum rc open_kind(struct dataset *dataset, const struct data_spec *spec,
         {"cifar-10", "cifar10:DIR"},
         {"numpy", "npy:X.npy,Y.npy"},
         {"txt", "text:FILE"},
+        {"bin", "tokens:FILE"},
         {NULL, NULL},
     };
     char known[256] = "";

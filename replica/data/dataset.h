@@ -8,6 +8,7 @@
 #define GRAPEVINE_REPLICA_DATA_DATASET_H
 
 #include "base/fault.h"
+#include "base/hash.h"
 #include "base/rc.h"
 #include "replica/data/samples.h"
 
@@ -21,7 +22,8 @@ enum {
     DATASET_SMALL_BLOCKS = 1024,   /* and fewer than twice as many */
     DATASET_NAME_BYTES = 64,
     DATASET_SYMBOLS_MAX = 256,
-    DATASET_CONTEXT_DEFAULT = 128
+    DATASET_CONTEXT_DEFAULT = 128,
+    DATASET_TOKENIZER_BYTES = 256
 };
 
 /* What a model is given: always float32. */
@@ -42,7 +44,8 @@ struct dataset_info {
     char name[DATASET_NAME_BYTES]; /* "fashion-mnist", "digits", "idx", ... */
     enum data_input input;
     enum data_target target;
-    bool has_bytes; /* samples lie in memory as bytes, not as floats */
+    bool has_bytes;   /* samples lie in memory as bytes, not as floats */
+    bool is_in_files; /* tokens: they are read when a batch is made of them */
     uint32_t channels, height, width;
     uint32_t symbols;           /* tokens: how many there are; otherwise 0 */
     uint32_t classes;           /* that a label can be; DATA_REALS: 0 */
@@ -54,6 +57,10 @@ struct dataset_info {
      * with other numbers, copy the info and point these there. See samples_gather(). */
     const float *mean, *scale;
     uint8_t symbol_bytes[DATASET_SYMBOLS_MAX]; /* text: the byte of each symbol */
+    /* Tokens of a tokenizer: its file where that was given (else ""), and its digest. */
+    bool has_tokenizer;
+    char tokenizer[DATASET_TOKENIZER_BYTES];
+    struct digest tokenizer_digest;
     /* [classes] human-readable; NULL where classes are numbers. The dataset's, as above. */
     const char *const *class_words;
     /* [channels] names of a table's columns; NULL where it has none. The dataset's, as above. */
@@ -73,6 +80,8 @@ struct dataset_options {
                             DATASET_CONTEXT_DEFAULT */
     const char *columns; /* of a table: the names that a model reads, each with '\n', in its order;
                             NULL or "": all, as they stand */
+    const char *tokenizer; /* of a text: the file or folder of its tokenizer; NULL or "": its bytes
+                              are the tokens */
 };
 
 /** Open `spec` (`digits`, `fashion-mnist`, `idx:DIR`). Reads headers and labels of the training

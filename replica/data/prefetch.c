@@ -52,6 +52,7 @@ bool prefetch_is_useful(enum prefetch_mode mode, const struct dataset_info *info
     size_t values = dataset_values(info) * rows;
 
     if (mode != PREFETCH_AUTO) return mode == PREFETCH_ON;
+    if (info->is_in_files) return true; /* who waits for a disk takes no processor */
     /* Moving an image costs some four times what copying it does. */
     if (!augment_is_empty(augment)) values *= 4;
     if (values < WORTHWHILE_VALUES) return false;
@@ -80,8 +81,10 @@ void prefetch_order_deinit(struct prefetch_order *order)
 void prefetch_fill(const struct prefetch_options *options, const struct prefetch_order *order,
                    float *image, struct batch *batch)
 {
-    samples_gather(options->samples, options->info, (struct pick){order->picked, 0, options->rows},
-                   batch);
+    const struct pick pick = {order->picked, 0, options->rows};
+
+    if (samples_gather(options->samples, options->info, pick, batch) != RC_OK)
+        return; /* batch->rc */
     if (order->keys != NULL) {
         augment_batch(options->augment, options->info, order->keys, image, batch);
     }

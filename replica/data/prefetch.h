@@ -19,7 +19,7 @@ enum prefetch_mode { PREFETCH_OFF, PREFETCH_AUTO, PREFETCH_ON };
 /** `off`, `auto` or `on`; false for anything else. */
 bool prefetch_parse(const char *text, enum prefetch_mode *mode);
 /** Whether a thread would help: always or never, or (auto) when a processor is left over beside
- *  `threads` computing ones and a batch takes long enough to make. */
+ *  `threads` computing ones and a batch takes long enough to make, or it is read from files. */
 bool prefetch_is_useful(enum prefetch_mode mode, const struct dataset_info *info, uint32_t rows,
                         const struct augment *augment, uint32_t threads);
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "replica/data/dataset.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 enum { SMALL_CLASSES = 256, LINE_BYTES = 64, ASK_BYTES_MAX = 4096 };
@@ -19,12 +20,17 @@ enum rc samples_init(struct samples *samples, const struct dataset_info *info, s
     struct samples made = {.count = count, .stored = stored};
     bool is_short;
 
-    if (info->has_bytes) {
+    if (info->is_in_files) {
+        made.windows = mem_array(count, sizeof(uint32_t));
+    } else if (info->has_bytes) {
         made.bytes = mem_array(count, stored);
+    } else if (info->input == DATA_TOKENS && info->target == DATA_NEXT_TOKEN) {
+        made.tokens = mem_array(count, stored * sizeof(uint32_t));
     } else {
         made.floats = mem_array(count, stored * sizeof(float));
     }
-    is_short = made.bytes == NULL && made.floats == NULL;
+    is_short =
+        made.bytes == NULL && made.floats == NULL && made.tokens == NULL && made.windows == NULL;
     if (info->target == DATA_REALS) {
         made.targets = mem_array(count, info->outputs * sizeof(float));
         is_short = is_short || made.targets == NULL;
@@ -44,6 +50,8 @@ void samples_deinit(struct samples *samples)
 {
     mem_free(samples->bytes);
     mem_free(samples->floats);
+    mem_free(samples->tokens);
+    mem_free(samples->windows);
     mem_free(samples->small_labels);
     mem_free(samples->large_labels);
     mem_free(samples->targets);
@@ -129,6 +137,40 @@ static void gather_values(const struct samples *samples, const struct dataset_in
     }
 }
 
+/* `count` tokens of a row, from the `first` on, as inputs and as what follows them. */
+static void spread_tokens(const uint32_t *tokens, size_t first, size_t count, size_t row_values,
+                          float *values, uint32_t *labels)
+{
+    for (size_t i = 0; values != NULL && i < count && first + i < row_values; i++) {
+        values[first + i] = (float)tokens[i];
+    }
+    for (size_t i = first == 0 ? 1 : 0; labels != NULL && i < count; i++) {
+        labels[first + i - 1] = tokens[i];
+    }
+}
+
+/* A row of tokens that are no bytes. */
+static enum rc gather_tokens(const struct samples *samples, size_t sample, size_t row_values,
+                             float *values, uint32_t *labels)
+{
+    uint32_t tokens[TOKENS_AT_ONCE];
+
+    if (samples->windows == NULL) {
+        spread_tokens(samples->tokens + sample * samples->stored, 0, samples->stored, row_values,
+                      values, labels);
+        return RC_OK;
+    }
+    for (size_t at = 0; at < samples->stored; at += TOKENS_AT_ONCE) {
+        const size_t left = samples->stored - at;
+        const size_t count = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
+        enum rc rc =
+            samples->from->read(samples->from, samples->windows[sample], at, count, tokens);
+        if (rc != RC_OK) return rc;
+        spread_tokens(tokens, at, count, row_values, values, labels);
+    }
+    return RC_OK;
+}
+
 static void gather_labels(const struct samples *samples, const struct dataset_info *info,
                           size_t sample, uint32_t *labels)
 {
@@ -154,27 +196,37 @@ static size_t picked(struct pick pick, uint32_t row)
 static void ask_for(const struct samples *samples, size_t sample)
 {
     size_t each = samples->stored * (samples->bytes != NULL ? 1 : sizeof(float));
-    const char *from =
-        samples->bytes != NULL ? (const char *)samples->bytes : (const char *)samples->floats;
+    const char *from = samples->bytes != NULL    ? (const char *)samples->bytes
+                       : samples->floats != NULL ? (const char *)samples->floats
+                                                 : (const char *)samples->tokens;
 
+    if (from == NULL) return;
     for (size_t i = 0; i < each && i < ASK_BYTES_MAX; i += LINE_BYTES) {
         __builtin_prefetch(from + sample * each + i);
     }
 }
 
-void samples_gather(const struct samples *samples, const struct dataset_info *info,
-                    struct pick pick, struct batch *batch)
+enum rc samples_gather(const struct samples *samples, const struct dataset_info *info,
+                       struct pick pick, struct batch *batch)
 {
+    const bool has_tokens = samples->tokens != NULL || samples->windows != NULL;
     size_t values = dataset_values(info);
+    enum rc rc = RC_OK;
 
     CHECK(pick.rows <= batch->rows_max);
     CHECK(pick.order != NULL || pick.first + pick.rows <= samples->count);
-    for (uint32_t r = 0; r < pick.rows; r++) {
+    for (uint32_t r = 0; rc == RC_OK && r < pick.rows; r++) {
         size_t sample = picked(pick, r);
 
         CHECK(sample < samples->count);
         if (r + 1 < pick.rows) ask_for(samples, picked(pick, r + 1));
         if (batch->picked != NULL) batch->picked[r] = (uint32_t)sample;
+        if (has_tokens) {
+            rc = gather_tokens(
+                samples, sample, values, batch->values != NULL ? batch->values + r * values : NULL,
+                batch->labels != NULL ? batch->labels + (size_t)r * info->labels_per_sample : NULL);
+            continue;
+        }
         if (batch->values != NULL) {
             gather_values(samples, info, sample, batch->values + r * values);
         }
@@ -188,4 +240,6 @@ void samples_gather(const struct samples *samples, const struct dataset_info *in
         }
     }
     batch->rows = pick.rows;
+    batch->rc = rc;
+    return rc;
 }

@@ -14,16 +14,29 @@
 
 struct dataset_info;
 
+enum { TOKENS_AT_ONCE = 1024 };
+
+/* Tokens that stay in their files until a batch is made of them. */
+struct token_windows {
+    /** `count` tokens, TOKENS_AT_ONCE at most, from the `first` of a window on. Any thread.
+     *  RC_FORMAT: one is no token of the vocabulary, or the file has become shorter; RC_IO. */
+    enum rc (*read)(const struct token_windows *from, uint32_t window, size_t first, size_t count,
+                    uint32_t tokens[TOKENS_AT_ONCE]);
+};
+
 struct samples {
     size_t count; /* may be lowered to forget the last ones */
     /* The rest belongs to samples.c and to the readers of files. */
-    size_t stored;          /* values a sample; where the next token is asked for one more than the
-                               input has, and then there are no labels of their own */
-    uint8_t *bytes;         /* [count][stored], or */
-    float *floats;          /* the same */
-    uint8_t *small_labels;  /* [count], up to 256 classes, or */
-    uint32_t *large_labels; /* the same */
-    float *targets;         /* [count][outputs] of regression */
+    size_t stored;     /* values a sample; where the next token is asked for one more than the
+                          input has, and then there are no labels of their own */
+    uint8_t *bytes;    /* [count][stored], or */
+    float *floats;     /* the same, or */
+    uint32_t *tokens;  /* the same, or */
+    uint32_t *windows; /* [count]: where they lie in `from` */
+    const struct token_windows *from; /* the source's */
+    uint8_t *small_labels;            /* [count], up to 256 classes, or */
+    uint32_t *large_labels;           /* the same */
+    float *targets;                   /* [count][outputs] of regression */
 };
 
 /** Room for `count` samples as `info` describes them. RC_NOMEM; `samples` is then empty. */
@@ -41,6 +54,7 @@ struct batch {
     uint32_t *labels; /* [rows][labels_per_sample] */
     float *targets;   /* [rows][outputs] */
     uint32_t *picked; /* [rows]: which of the samples they are */
+    enum rc rc;       /* what samples_gather() returned */
 };
 
 /** Room for `rows_max` samples; no labels, no targets where `info` has none. RC_NOMEM; `batch` is
@@ -57,8 +71,9 @@ struct pick {
 };
 
 /** Make the batch of the picked samples: value = (stored - mean[c]) * scale[c], where a stored byte
- *  b of an image is b / 255; tokens are left as they are. */
-void samples_gather(const struct samples *samples, const struct dataset_info *info,
-                    struct pick pick, struct batch *batch);
+ *  b of an image is b / 255; tokens are left as they are. Fails only where they are in files, see
+ *  struct token_windows; the batch is then none. */
+MUST_USE enum rc samples_gather(const struct samples *samples, const struct dataset_info *info,
+                                struct pick pick, struct batch *batch);
 
 #endif

@@ -300,7 +300,7 @@ static void order_ahead(struct shard *shard)
     prefetch_submit(shard->prefetch);
 }
 
-void shard_batch(struct shard *shard, struct batch *batch)
+enum rc shard_batch(struct shard *shard, struct batch *batch)
 {
     struct prefetch *prefetch = shard->prefetch;
 
@@ -308,7 +308,7 @@ void shard_batch(struct shard *shard, struct batch *batch)
     if (prefetch == NULL) {
         draw(shard, &shard->here);
         prefetch_fill(&shard->options, &shard->here, shard->image, batch);
-        return;
+        return batch->rc;
     }
     if (prefetch_outstanding(prefetch) == 0) order_ahead(shard);
     prefetch_take(prefetch, batch);
@@ -316,14 +316,15 @@ void shard_batch(struct shard *shard, struct batch *batch)
     while (prefetch_outstanding(prefetch) < PREFETCH_DEPTH) {
         order_ahead(shard);
     }
+    return batch->rc;
 }
 
-void shard_gather(const struct shard *shard, size_t first, uint32_t rows, struct batch *batch)
+enum rc shard_gather(const struct shard *shard, size_t first, uint32_t rows, struct batch *batch)
 {
     CHECK(shard->is_loaded && first <= shard->samples.count);
     CHECK(rows <= shard->samples.count - first && rows <= batch->rows_max);
-    samples_gather(&shard->samples, dataset_info(shard->dataset), (struct pick){NULL, first, rows},
-                   batch);
+    return samples_gather(&shard->samples, dataset_info(shard->dataset),
+                          (struct pick){NULL, first, rows}, batch);
 }
 
 void shard_save(const struct shard *shard, uint64_t words[SHARD_STATE_WORDS])

@@ -43,11 +43,13 @@ const struct samples *shard_set(const struct shard *shard);
 /** Samples in the shard; before it is known, of the whole training part. */
 uint64_t shard_samples(const struct shard *shard);
 /** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its
- * buffers may be exchanged for others of the same size. Only when loaded. */
-void shard_batch(struct shard *shard, struct batch *batch);
+ * buffers may be exchanged for others of the same size. Only when loaded. Fails as
+ * samples_gather() does. */
+MUST_USE enum rc shard_batch(struct shard *shard, struct batch *batch);
 /** Fill `batch` with `rows` samples from number `first` on, as they lie in memory: for methods that
  *  read the whole shard. The place in the epoch stays. Only when loaded. */
-void shard_gather(const struct shard *shard, size_t first, uint32_t rows, struct batch *batch);
+MUST_USE enum rc shard_gather(const struct shard *shard, size_t first, uint32_t rows,
+                              struct batch *batch);
 /** Where in which epoch of which shard (after the last shard_batch(), however many batches are
  *  made ahead), and back; a state of another shard starts an epoch. False
  *  for words that no shard wrote. */

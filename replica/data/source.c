@@ -3,8 +3,11 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "replica/tokenizer/tokenizer.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 enum { CONTEXT_MAX = 1 << 16 };
 
@@ -31,6 +34,29 @@ void data_source_destroy(struct data_source *source)
     if (source == NULL) return;
     mem_free(source->normal);
     source->ops->destroy(source);
+}
+
+enum rc data_tokenizer(const struct dataset_options *options, struct tokenizer **tokenizer,
+                       struct dataset_info *info, struct fault *why)
+{
+    const char *path = options->tokenizer;
+    struct tokenizer *opened = NULL;
+    enum rc rc;
+
+    if (path == NULL || path[0] == '\0') return RC_OK;
+    rc = tokenizer_open(path, &opened, why);
+    if (rc != RC_OK) return rc;
+    info->has_tokenizer = true;
+    info->tokenizer_digest = tokenizer_digest(opened);
+    info->symbols = tokenizer_symbols(opened);
+    if (strlen(path) < sizeof info->tokenizer) {
+        snprintf(info->tokenizer, sizeof info->tokenizer, "%s", path);
+    }
+    if (tokenizer != NULL)
+        *tokenizer = opened;
+    else
+        tokenizer_close(opened);
+    return RC_OK;
 }
 
 enum rc data_context(const struct data_spec *spec, const struct data_item *item, uint32_t wanted,

@@ -9,10 +9,13 @@
 #include "replica/data/dataset.h"
 #include "replica/data/spec.h"
 
+struct tokenizer;
+
 enum {
     DATA_SAMPLES_MAX = 1 << 24, /* of a part */
     DATA_VALUES_MAX = 1 << 22,  /* of a sample */
     DATA_CLASSES_MAX = 1 << 16,
+    DATA_SYMBOLS_MAX = 1 << 20, /* tokens */
     DATA_OUTPUTS_MAX = 1 << 12, /* real values a sample */
     DATA_TEST_EVERY = 5         /* where a file has no part for testing, every fifth sample is it */
 };
@@ -65,6 +68,12 @@ enum rc npy_open_source(const struct data_spec *spec, const struct dataset_optio
                         struct dataset_info *info, struct data_source **source, struct fault *why);
 enum rc text_open_source(const struct data_spec *spec, const struct dataset_options *options,
                          struct dataset_info *info, struct data_source **source, struct fault *why);
+/** The same text as tokens of `options`' tokenizer. */
+enum rc text_tokens_open(const char *path, uint32_t context, const struct dataset_options *options,
+                         struct dataset_info *info, struct data_source **source, struct fault *why);
+enum rc tokens_open_source(const struct data_spec *spec, const struct dataset_options *options,
+                           struct dataset_info *info, struct data_source **source,
+                           struct fault *why);
 enum rc synthetic_open_source(const struct data_spec *spec, const struct dataset_options *options,
                               struct dataset_info *info, struct data_source **source,
                               struct fault *why);
@@ -82,6 +91,11 @@ enum rc data_no_memory(struct fault *why, const char *doing);
 MUST_USE enum rc data_context(const struct data_spec *spec, const struct data_item *item,
                               uint32_t wanted, uint32_t fallback, uint32_t *context,
                               struct fault *why);
+
+/** The tokenizer that `options` names, if it names one, and what `info` says of it: digest, file,
+ *  symbols. NULL `tokenizer`: only that is wanted; otherwise tokenizer_close() it. */
+MUST_USE enum rc data_tokenizer(const struct dataset_options *options, struct tokenizer **tokenizer,
+                                struct dataset_info *info, struct fault *why);
 
 /* Sums behind a mean and a deviation, of values less the first one, which keeps digits. */
 struct data_moments {

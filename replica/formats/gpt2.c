@@ -252,6 +252,8 @@ enum rc gpt2_card_read(const struct tensor_file *file, const char *name, struct 
     read.width = form.context;
     read.classes = read.symbols = form.symbols;
     read_symbols(file, &read);
+    rc = model_tokenizer_read(file, name, &read, why);
+    if (rc != RC_OK) return rc;
     if (data != NULL && strlen(data) < sizeof read.data) memcpy(read.data, data, strlen(data) + 1);
     *card = read;
     return RC_OK;
@@ -447,6 +449,7 @@ static enum rc set_metadata(const struct form *form, const struct model_card *ca
     if (rc == RC_OK) rc = set_count(file, "n_inner", form->inner);
     if (rc == RC_OK) rc = set_count(file, "n_positions", form->context);
     if (rc == RC_OK) rc = set_count(file, "vocab_size", form->symbols);
+    if (rc == RC_OK) rc = model_tokenizer_write(card, file);
     if (rc != RC_OK || !card->has_symbol_bytes) return rc;
     for (uint32_t i = 0; i < card->symbols; i++) {
         snprintf(symbols + 2 * (size_t)i, 3, "%02x", card->symbol_bytes[i]);

@@ -6,6 +6,7 @@
 #include "replica/formats/model_file.h"
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
 #include "kernels/backend.h"
@@ -39,11 +40,87 @@ static enum rc set_symbols(struct tensor_file *file, const struct model_card *ca
 {
     char text[2 * MODEL_SYMBOLS_MAX + 1] = "";
 
+    if (card->has_tokenizer) return model_tokenizer_write(card, file);
     if (card->symbols == 0 || card->symbols > MODEL_SYMBOLS_MAX) return RC_OK;
     for (uint32_t i = 0; i < card->symbols; i++) {
         snprintf(text + 2 * (size_t)i, 3, "%02x", card->symbol_bytes[i]);
     }
     return tensor_file_set(file, "symbol_bytes", text);
+}
+
+enum rc model_tokenizer_write(const struct model_card *card, struct tensor_file *file)
+{
+    char text[DIGEST_TEXT];
+    enum rc rc;
+
+    if (!card->has_tokenizer) return RC_OK;
+    digest_format(card->tokenizer_digest, text);
+    rc = tensor_file_set(file, "tokenizer", card->tokenizer);
+    return rc == RC_OK ? tensor_file_set(file, "tokenizer_hash", text) : rc;
+}
+
+enum rc model_tokenizer_read(const struct tensor_file *file, const char *name,
+                             struct model_card *card, struct fault *why)
+{
+    const char *digest = tensor_file_get(file, "tokenizer_hash");
+    const char *path = tensor_file_get(file, "tokenizer");
+
+    if (digest == NULL) return RC_OK;
+    if (!digest_parse(digest, &card->tokenizer_digest)) {
+        return fault_set(why, RC_FORMAT,
+                         "cannot use %s: 'tokenizer_hash' is not 64 hexadecimal digits", name);
+    }
+    card->has_tokenizer = true;
+    if (path != NULL && strlen(path) < sizeof card->tokenizer) {
+        memcpy(card->tokenizer, path, strlen(path) + 1);
+    }
+    return RC_OK;
+}
+
+bool model_tokenizer_find(const struct model_card *card, const char *path, const char *given,
+                          char found[MODEL_PATH_BYTES])
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.bpe", "merges.txt"};
+    const char *slash = strrchr(path, '/');
+    const int folder = slash == NULL ? 0 : (int)(slash + 1 - path);
+
+    snprintf(found, MODEL_PATH_BYTES, "%s", given != NULL ? given : card->tokenizer);
+    if (given != NULL) return true;
+    if (card->input != MODEL_INPUT_TOKENS || card->has_symbol_bytes) {
+        found[0] = '\0';
+        return false;
+    }
+    if (found[0] != '\0' && file_is_there(found)) return true;
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        snprintf(found, MODEL_PATH_BYTES, "%.*s%s", folder, path, names[i]);
+        if (file_is_there(found)) return true;
+    }
+    found[0] = '\0';
+    return false;
+}
+
+enum rc model_tokenizer_check(const struct model_card *card, const char *path,
+                              const struct digest *digest, struct fault *why)
+{
+    char text[DIGEST_TEXT];
+
+    if (digest == NULL && !card->has_tokenizer) return RC_OK;
+    if (digest != NULL && card->has_symbol_bytes) {
+        return fault_set(why, RC_MISMATCH,
+                         "%s was trained on bytes, not on a tokenizer's tokens; leave --tokenizer "
+                         "out",
+                         path);
+    }
+    if (digest != NULL &&
+        (!card->has_tokenizer || digest_is_equal(*digest, card->tokenizer_digest))) {
+        return RC_OK; /* GPT-2's own files do not say which it was */
+    }
+    digest_format(card->tokenizer_digest, text);
+    return fault_set(why, RC_MISMATCH,
+                     "%s was trained with %s tokenizer, %s%s%u tokens, hash %.16s; pass it with "
+                     "--tokenizer FILE",
+                     path, digest == NULL ? "a" : "another", card->tokenizer,
+                     card->tokenizer[0] != '\0' ? ", " : "", card->symbols, text);
 }
 
 static enum rc write_card(const struct model_card *card, struct tensor_file *file)
@@ -304,6 +381,7 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
     if (rc == RC_OK) rc = read_count(&from, "symbols", 0, MODEL_CLASSES_MAX, &symbols);
     read.symbols = (uint32_t)symbols;
     if (rc == RC_OK) rc = read_symbols(&from, &read);
+    if (rc == RC_OK) rc = model_tokenizer_read(file, name, &read, why);
     if (rc == RC_OK) rc = read_words(&from, &read);
     if (rc == RC_OK) rc = read_count(&from, "step", 0, UINT64_MAX, &read.step);
     if (rc == RC_OK) rc = read_count(&from, "samples", 0, UINT64_MAX, &read.samples);

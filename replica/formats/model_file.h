@@ -5,11 +5,18 @@
 #ifndef GRAPEVINE_REPLICA_FORMATS_MODEL_FILE_H
 #define GRAPEVINE_REPLICA_FORMATS_MODEL_FILE_H
 
+#include "base/hash.h"
 #include "replica/model/model.h"
 
 struct tensor_file;
 
-enum { MODEL_SYMBOLS_MAX = 256, MODEL_WORDS_BYTES = 2048, MODEL_COLUMNS_BYTES = 8192 };
+enum {
+    MODEL_SYMBOLS_MAX = 256,
+    MODEL_TOKENIZER_BYTES = 256,
+    MODEL_PATH_BYTES = 4096,
+    MODEL_WORDS_BYTES = 2048,
+    MODEL_COLUMNS_BYTES = 8192
+};
 
 /* What a model file says about itself, besides its tensors. */
 struct model_card {
@@ -22,6 +29,9 @@ struct model_card {
     bool has_symbol_bytes;                   /* as read: the bytes are known, and all different */
     char class_words[MODEL_WORDS_BYTES];     /* of each class a word and '\n'; "": numbers */
     char column_words[MODEL_COLUMNS_BYTES];  /* the same of each number read; "": by place */
+    bool has_tokenizer;                      /* its tokens are those of a tokenizer */
+    char tokenizer[MODEL_TOKENIZER_BYTES];   /* the file it was read from; "": not known */
+    struct digest tokenizer_digest;
     uint64_t step, samples;
 };
 
@@ -38,6 +48,21 @@ MUST_USE enum rc model_card_read(const struct tensor_file *file, const char *nam
 MUST_USE enum rc model_load(struct backend *backend, const struct tensor_file *file,
                             const char *name, uint32_t batch_max, bool with_gradients,
                             struct model **model, struct model_card *card, struct fault *why);
+
+/** How files say which tokenizer a card has: two entries of the metadata, or none. */
+MUST_USE enum rc model_tokenizer_write(const struct model_card *card, struct tensor_file *file);
+/** RC_FORMAT: they are there and malformed. */
+MUST_USE enum rc model_tokenizer_read(const struct tensor_file *file, const char *name,
+                                      struct model_card *card, struct fault *why);
+
+/** Where the tokenizer of a model is: `given` (may be NULL), or the file that its card states, or
+ *  one in the folder of the model file. False, and `found` is "": there is none. */
+bool model_tokenizer_find(const struct model_card *card, const char *path, const char *given,
+                          char found[MODEL_PATH_BYTES]);
+/** RC_MISMATCH: the model was trained with another one, with none, or with one that is not at hand
+ *  (`digest` is NULL), and what to do. */
+MUST_USE enum rc model_tokenizer_check(const struct model_card *card, const char *path,
+                                       const struct digest *digest, struct fault *why);
 
 struct model_load_options {
     uint32_t batch_max;

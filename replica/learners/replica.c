@@ -268,8 +268,8 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
         struct task_score batch;
         enum rc rc;
 
-        samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
-        rc = judge(r, &batch);
+        rc = samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
+        if (rc == RC_OK) rc = judge(r, &batch);
         if (rc != RC_OK) return rc;
         loss += batch.loss * (double)batch.count;
         hits += batch.hits;
@@ -475,7 +475,9 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
                      struct replica **replica, struct fault *why)
 {
     struct replica *r = mem_alloc(bytes);
-    struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
+    struct dataset_options data = {.seed = options->seed,
+                                   .context = task_context(options->model),
+                                   .tokenizer = options->tokenizer};
     struct shard_options shard = {.seed = options->seed,
                                   .stream_seed = options->stream_seed,
                                   .samples_max = options->samples_max};

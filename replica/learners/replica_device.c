@@ -195,8 +195,9 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *t
     step.batches = r->accumulate * schedule_batches(&r->schedule, r->step);
     for (; rc == RC_OK && step.batch < step.batches; step.batch++) {
         begin = model_profiler_now(r->profiler);
-        shard_batch(r->shard, &r->next);
+        rc = shard_batch(r->shard, &r->next);
         model_profiler_add(r->profiler, PROFILE_DATA, begin);
+        if (rc != RC_OK) break;
         task_feed(&r->task, &r->next, &step.feed);
         total->count += (uint64_t)r->next.rows * r->task.rows * r->task.heads;
         step.feed.counted *= step.batches;

@@ -125,7 +125,8 @@ static bool take_step(struct hogwild *h, struct lane *lane, uint32_t *ticket)
               !(h->stop != NULL && atomic_load(h->stop));
     if (is_left) {
         *ticket = h->taken++;
-        shard_batch(h->replica.shard, &lane->batch);
+        lane->rc = shard_batch(h->replica.shard, &lane->batch);
+        is_left = lane->rc == RC_OK;
     }
     workers_leave(h->workers);
     return is_left;

@@ -84,8 +84,9 @@ static enum rc evaluate(void *context, double *loss)
         struct task_score score = {0.0, 0, 0};
         enum rc rc;
 
-        shard_gather(r->shard, first, rows, &r->next);
+        rc = shard_gather(r->shard, first, rows, &r->next);
         model_profiler_add(r->profiler, PROFILE_DATA, begin);
+        if (rc != RC_OK) return rc;
         e->weight = (float)((double)rows / (double)total);
         rc = replica_pass(r, gather_part, e, &score);
         if (rc != RC_OK) return rc;

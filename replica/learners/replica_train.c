@@ -167,9 +167,9 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *s
         uint64_t begin = model_profiler_now(r->profiler);
         enum rc rc;
 
-        shard_batch(r->shard, &r->next);
+        rc = shard_batch(r->shard, &r->next);
         model_profiler_add(r->profiler, PROFILE_DATA, begin);
-        rc = replica_pass(r, work_on_part, &gathering, &batch);
+        if (rc == RC_OK) rc = replica_pass(r, work_on_part, &gathering, &batch);
         if (rc != RC_OK) return rc;
         sum += batch.loss;
         score->hits += batch.hits;

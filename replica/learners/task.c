@@ -79,6 +79,10 @@ void task_card(const struct dataset_info *info, const struct model *model, struc
     };
     _Static_assert(sizeof(card->symbol_bytes) == sizeof(info->symbol_bytes), "the same table");
     memcpy(card->symbol_bytes, info->symbol_bytes, sizeof(card->symbol_bytes));
+    card->has_tokenizer = info->has_tokenizer;
+    card->tokenizer_digest = info->tokenizer_digest;
+    _Static_assert(sizeof(card->tokenizer) == sizeof(info->tokenizer), "the same name");
+    memcpy(card->tokenizer, info->tokenizer, sizeof(card->tokenizer));
     task_words(info, card->class_words);
     task_columns(info, card->column_words);
     snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
@@ -98,6 +102,9 @@ struct digest task_meaning(const struct dataset_info *info, const struct model *
     hash_update(&hash, spec, strlen(spec) + 1);
     hash_update(&hash, kinds, sizeof(kinds));
     hash_update(&hash, info->symbol_bytes, sizeof(info->symbol_bytes));
+    if (info->has_tokenizer) {
+        hash_update(&hash, info->tokenizer_digest.bytes, DIGEST_BYTES);
+    }
     /* Tables number their classes by the words; elsewhere words are names of given numbers. */
     for (uint32_t i = 0; i < words; i++) {
         hash_update(&hash, info->class_words[i], strlen(info->class_words[i]) + 1);

@@ -1,5 +1,6 @@
 /*
- * `--data text:FILE[,context=N]`: a language model's text, byte by byte, gzipped or not. A symbol
+ * `--data text:FILE[,context=N]`: a language model's text, byte by byte (with a tokenizer:
+ * text_tokens.c), gzipped or not. A symbol
  * is a byte that occurs in the file; symbols are numbered in the order of their bytes. The first
  * 90 % are for training, the rest for validation; both are cut into windows of N bytes that do not
  * overlap. A sample is a window and the byte after it, so each byte's label is its successor, and
@@ -164,6 +165,11 @@ enum rc text_open_source(const struct data_spec *spec, const struct dataset_opti
     if (text == NULL) return data_no_memory(why, "open the data");
     text->base.ops = &text_ops;
     rc = read_spec(spec, options, text, why);
+    if (rc == RC_OK && options->tokenizer != NULL && options->tokenizer[0] != '\0') {
+        rc = text_tokens_open(text->path, text->context, options, info, source, why);
+        text_destroy(&text->base);
+        return rc;
+    }
     if (rc == RC_OK) rc = data_stream_open(text->path, advice, &stream, why);
     if (rc == RC_OK) rc = describe(text, stream, info, why);
     data_stream_close(stream);

@@ -31,7 +31,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
 packages=(
-    libuv1-dev libuv1 libsodium-dev libsodium23 libmsgpack-dev libmsgpackc2 libjansson-dev libjansson4
+    libuv1-dev libuv1 libsodium-dev libsodium23 libmsgpack-dev libmsgpackc2 libjansson-dev libjansson4 libpcre2-dev libpcre2-8-0
     libinih-dev libinih1 zlib1g-dev zlib1g libpng-dev libpng16-16 libopenblas-openmp-dev libopenblas0-openmp
     libgfortran5 libquadmath0 libdnnl-dev libdnnl2 ocl-icd-libopencl1 libcmocka-dev libcmocka0
     pkgconf pkgconf-bin libpkgconf3 libprotobuf-c-dev libprotobuf-c1 protobuf-c-compiler libprotoc32 libprotobuf32

@@ -32,7 +32,10 @@ static inline void data_fuzz_check(struct dataset *dataset, const struct samples
 
     CHECK(batch_init(&batch, info, 1) == RC_OK);
     for (size_t i = 0; i < samples->count; i++) {
-        samples_gather(samples, info, (struct pick){NULL, i, 1}, &batch);
+        if (samples_gather(samples, info, (struct pick){NULL, i, 1}, &batch) != RC_OK) {
+            CHECK(info->is_in_files); /* a token too high: checked as it is read */
+            continue;
+        }
         for (size_t v = 0; v < dataset_values(info); v++) {
             CHECK(batch.values[v] - batch.values[v] == 0.0F); /* no NaN, no infinity */
         }

@@ -173,6 +173,12 @@ static void trained(struct node *node, struct border_job *job)
         node->lane->wants_rollback = true;
         return;
     }
+    if (job->rc == RC_FORMAT) { /* nothing else is read while training */
+        node_fail(node, job->rc,
+                  "a file of tokens has changed, or holds a number that is none of its vocabulary; "
+                  "check --data (symbols=, bits=)");
+        return;
+    }
     if (job->rc != RC_OK) {
         node_fail(node, job->rc, lane_why(node, job->rc));
         return;

@@ -51,8 +51,10 @@ static void statistics_are_plain_averages_over_full_batches(void **state)
     load(dataset, &samples);
     assert_int_equal(batch_init(&batch, info, STATISTICS_BATCH), RC_OK);
     for (size_t k = 0; k < 300 / STATISTICS_BATCH; k++) {
-        samples_gather(&samples, info, (struct pick){NULL, k * STATISTICS_BATCH, STATISTICS_BATCH},
-                       &batch);
+        assert_int_equal(samples_gather(&samples, info,
+                                        (struct pick){NULL, k * STATISTICS_BATCH, STATISTICS_BATCH},
+                                        &batch),
+                         RC_OK);
         for (int c = 0; c < 2; c++) {
             double sum = 0, squares = 0;
             for (int i = 0; i < STATISTICS_BATCH; i++) {
@@ -121,7 +123,8 @@ static void training_goes_on_with_moving_averages(void **state)
     buffers[2] = 11 * estimated;
     load(dataset, &samples);
     assert_int_equal(batch_init(&batch, dataset_info(dataset), 64), RC_OK);
-    samples_gather(&samples, dataset_info(dataset), (struct pick){NULL, 0, 64}, &batch);
+    assert_int_equal(
+        samples_gather(&samples, dataset_info(dataset), (struct pick){NULL, 0, 64}, &batch), RC_OK);
     assert_int_equal(model_forward(model, batch.values, 64, true, logits), RC_OK);
     assert_true(fabsf(buffers[2] - 10 * estimated) < 1e-4F * estimated);
     samples_deinit(&samples);

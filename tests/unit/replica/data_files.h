@@ -86,7 +86,9 @@ static inline struct batch part_of(struct dataset *dataset, bool is_test)
     if (rc != RC_OK) fail_msg("%s", why.text);
     assert_int_equal(samples.count, is_test ? info->test_samples : info->train_samples);
     assert_int_equal(batch_init(&batch, info, (uint32_t)samples.count), RC_OK);
-    samples_gather(&samples, info, (struct pick){NULL, 0, (uint32_t)samples.count}, &batch);
+    assert_int_equal(
+        samples_gather(&samples, info, (struct pick){NULL, 0, (uint32_t)samples.count}, &batch),
+        RC_OK);
     samples_deinit(&samples);
     mem_free(all);
     return batch;

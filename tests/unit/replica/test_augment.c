@@ -157,7 +157,8 @@ static void the_key_alone_decides(void **state)
         make_keys(i < 2 ? 7 : 8, keys[i]);
     }
     for (uint32_t r = 0; r < ROWS; r++) { /* one at a time, from the last to the first */
-        struct batch one = {1, 1, batches[1].values + (ROWS - 1 - r) * 2 * AREA, NULL, NULL, NULL};
+        struct batch one = {1,    1,    batches[1].values + (ROWS - 1 - r) * 2 * AREA, NULL, NULL,
+                            NULL, RC_OK};
         augment_batch(&augment, &info, &keys[1][ROWS - 1 - r], image, &one);
     }
     augment_batch(&augment, &info, keys[0], image, &batches[0]);

@@ -39,8 +39,8 @@ static void check_steps(struct shard *a, struct shard *b, struct batch *x, struc
 {
     for (int i = 0; i < n; i++) {
         uint64_t here[SHARD_STATE_WORDS], there[SHARD_STATE_WORDS];
-        shard_batch(a, x);
-        shard_batch(b, y);
+        assert_int_equal(shard_batch(a, x), RC_OK);
+        assert_int_equal(shard_batch(b, y), RC_OK);
         assert_int_equal(x->rows, ROWS);
         assert_memory_equal(x->values, y->values, ROWS * 64 * sizeof(float));
         assert_memory_equal(x->labels, y->labels, ROWS * sizeof(uint32_t));
@@ -101,7 +101,7 @@ static void a_saved_position_is_of_what_was_used(void **state)
         uint64_t words[SHARD_STATE_WORDS];
 
         for (int i = 0; i < steps; i++) {
-            shard_batch(first, &x);
+            assert_int_equal(shard_batch(first, &x), RC_OK);
         }
         shard_save(first, words);
         assert_true(shard_load(second, words));

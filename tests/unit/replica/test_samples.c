@@ -44,7 +44,8 @@ static void batches_are_normalised_by_channel(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             samples_set_label(&samples, i, 7 + i);
         }
-        samples_gather(&samples, &info, (struct pick){order, 1, 3}, &batch);
+        assert_int_equal(samples_gather(&samples, &info, (struct pick){order, 1, 3}, &batch),
+                         RC_OK);
         assert_int_equal(batch.rows, 3);
         for (uint32_t i = 0; i < 18; i++) {
             uint32_t from = order[1 + i / 6] * 6 + i % 6, c = i % 6 / 3;
@@ -54,7 +55,7 @@ static void batches_are_normalised_by_channel(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             assert_int_equal(batch.labels[i], 7 + order[1 + i]);
         }
-        samples_gather(&samples, &info, (struct pick){NULL, 2, 1}, &batch);
+        assert_int_equal(samples_gather(&samples, &info, (struct pick){NULL, 2, 1}, &batch), RC_OK);
         assert_int_equal(batch.rows, 1);
         assert_int_equal(batch.labels[0], 9);
         batch_deinit(&batch);
@@ -78,7 +79,7 @@ static void labels_take_what_they_need(void **state)
     assert_null(samples.small_labels);
     samples_set_label(&samples, 1, 65535);
     assert_int_equal(batch_init(&batch, &large, 2), RC_OK);
-    samples_gather(&samples, &large, (struct pick){NULL, 0, 2}, &batch);
+    assert_int_equal(samples_gather(&samples, &large, (struct pick){NULL, 0, 2}, &batch), RC_OK);
     assert_int_equal(batch.labels[1], 65535);
     assert_int_equal(batch.picked[1], 1);
     batch_deinit(&batch);
@@ -96,7 +97,8 @@ static void what_is_not_wanted_is_not_made(void **state)
     (void)state;
     assert_int_equal(samples_init(&samples, &info, 1), RC_OK);
     samples_set_label(&samples, 0, 4);
-    samples_gather(&samples, &info, (struct pick){NULL, 0, 1}, &only_labels);
+    assert_int_equal(samples_gather(&samples, &info, (struct pick){NULL, 0, 1}, &only_labels),
+                     RC_OK);
     assert_int_equal(label, 4);
     samples_deinit(&samples);
 }
