@@ -228,6 +228,7 @@ replica/model/memory.c @ unit_replica_model @ the gradient lies where a stage re
 kernels/cpu/sequence/attention.c @ unit_kernels_attention @ earlier sums keep their weight when a larger score comes @ s/f->sums\[q \* padded \+ d\] \*= f->factor\[q\];/(void)f->factor;/
 kernels/cpu/dense/panels.c @ unit_kernels_panels @ a block of the inner index forgets those before it @ s/\.adds = p->adds \|\| block->k > 0,/.adds = p->adds,/
 kernels/cpu/dense/panels.c @ unit_kernels_panels @ relu is taken of what is not the whole sum @ s/p->with_relu && block->k \+ block->inner == panels->inner/p->with_relu/
+kernels/cpu/dense/dots.c @ unit_kernels_dots @ what does not fill a vector is left out @ s/for \(size_t k = whole; k < g->inner; k\+\+\)/for (size_t k = g->inner; k < g->inner; k++)/
 kernels/cpu/dense/linear.c @ unit_kernels_linear @ a layer goes on with the weights it packed first @ s/l->own_forward\.is_current = l->own_backward\.is_current = false;//
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ leaky relu passes all on at 0 @ s/return dy \* \(y > 0\.0F \? 1\.0F : slope\);/return dy * (y >= 0.0F ? 1.0F : slope);/
 replica/model/stage.c @ unit_replica_stage @ another column is to blame @ s/"--model, column %u: '%s' %s", stage->layer\.column,/"--model, column %u: '%s' %s", stage->layer.column + 1,/

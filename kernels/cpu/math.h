@@ -104,7 +104,8 @@ CPU_INLINE float cpu_tanh(float x)
     return cpu_keep_nan(x, cpu_limit(inside * p / q, 1.0F));
 }
 
-CPU_INLINE float cpu_erf(float x)
+/** As of the others, but that a NaN becomes 1: whoever multiplies by x has it again. */
+CPU_INLINE float cpu_erf_of_number(float x)
 {
     float inside = cpu_limit(x, 3.92F);
     float z = inside * inside;
@@ -121,7 +122,12 @@ CPU_INLINE float cpu_erf(float x)
             z +
         1.0F;
 
-    return cpu_keep_nan(x, cpu_limit(inside * p / q, 1.0F));
+    return cpu_limit(inside * p / q, 1.0F);
+}
+
+CPU_INLINE float cpu_erf(float x)
+{
+    return cpu_keep_nan(x, cpu_erf_of_number(x));
 }
 
 #endif

@@ -16,9 +16,10 @@
 
 enum { PHILOX_LANES = 64, PHILOX_VALUES = PHILOX_LANES * 4 };
 
+/* Of a NaN it is 1. */
 CPU_INLINE float normal_distribution(float x)
 {
-    return 0.5F + 0.5F * cpu_erf(x * SQRT_HALF);
+    return 0.5F + 0.5F * cpu_erf_of_number(x * SQRT_HALF);
 }
 
 /* 2 sqrt(2 / pi) (x + 0.044715 x^3), and its slope. */
@@ -45,13 +46,15 @@ CPU_INLINE float activate(enum activation_kind kind, float slope, float x)
     return x;
 }
 
-/* dy f'(x); of x and y only the one that activation_needs_input() names is looked at. */
-CPU_INLINE float activate_back(enum activation_kind kind, float slope, float x, float y, float dy)
+/* dy f'(x); of x and y only the one that activation_needs_input() names is looked at. `least` is
+ * cpu_exp_least(). */
+CPU_INLINE float activate_back(enum activation_kind kind, float slope, float least, float x,
+                               float y, float dy)
 {
     if (kind == ACTIVATION_RELU) return y > 0.0F ? dy : 0.0F;
     if (kind == ACTIVATION_LEAKY_RELU) return dy * (y > 0.0F ? 1.0F : slope);
     if (kind == ACTIVATION_GELU) {
-        float density = INV_SQRT_2PI * cpu_exp(-0.5F * (x * x));
+        float density = INV_SQRT_2PI * cpu_exp_shifted(-0.5F * (x * x), least);
         return dy * (normal_distribution(x) + x * density);
     }
     if (kind == ACTIVATION_GELU_TANH) {
@@ -114,8 +117,10 @@ FOR_EACH_CPU(static, void, activation_forward,
 CPU_INLINE void values_backward(enum activation_kind kind, float slope, const float *from,
                                 const float *dy, float *dx, size_t n)
 {
+    const float least = cpu_exp_least();
+
     for (size_t i = 0; i < n; i++) {
-        dx[i] = activate_back(kind, slope, from[i], from[i], dy[i]);
+        dx[i] = activate_back(kind, slope, least, from[i], from[i], dy[i]);
     }
 }
 
@@ -254,12 +259,14 @@ void cpu_bias_activation(struct activation activation, const float *bias, struct
 CPU_INLINE void rows_backward(enum activation_kind kind, float slope, const float *from,
                               struct activation_rows at, float *dy, float *sums)
 {
+    const float least = cpu_exp_least();
+
     for (size_t r = 0; r < at.rows; r++) {
         const float *restrict row = from + r * at.columns;
         float *restrict gradient = dy + r * at.columns;
         float *restrict sum = sums;
         for (size_t c = 0; c < at.columns; c++) {
-            float g = activate_back(kind, slope, row[c], row[c], gradient[c]);
+            float g = activate_back(kind, slope, least, row[c], row[c], gradient[c]);
             gradient[c] = g;
             sum[c] += g;
         }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/dense/blas.h"
+#include "kernels/cpu/dense/dots.h"
 #include "kernels/cpu/dense/panels.h"
 #include "kernels/cpu/reference/reference.h"
 #include "kernels/cpu/split.h"
@@ -19,12 +20,14 @@ enum {
     NARROW = 16,
     OWN_COLUMNS_MIN = 8,
     SPLIT_OPERATIONS = 12 << 20, /* multiplications and additions of a product, in all */
+    DOTS_VALUES = 1 << 17,       /* of B that a thread reads at the least */
 };
 
-/* Whether products are those of panels.h. AMD Zen 3, one thread, of 101 GFLOP/s: weights' gradients
- * of 512 rows 70 to 90, oneDNN 2.6.3's sgemm 37 to 81, OpenBLAS 75 to 88; forward with packed
- * weights 93 to 96 (87 to 96, 76 to 90); 64 rows of mlp's first layer 83 to 89 (75 to 85, 68 to
- * 81). Not measured on AVX-512, where the libraries' are known. */
+/* Whether products are those of panels.h and dots.h. AMD Zen 3, one thread, of 101 GFLOP/s:
+ * weights' gradients of 512 rows 70 to 90, oneDNN 2.6.3's sgemm 37 to 81, OpenBLAS 75 to 88;
+ * forward with packed weights 93 to 96 (87 to 96, 76 to 90); 64 rows of mlp's first layer 83 to 89
+ * (75 to 85, 68 to 81). Up to three rows are dots.h's: one by weights of 768 x 3,072 0.19 ms,
+ * OpenBLAS 1.08. Not measured on AVX-512, where the libraries' are known. */
 static const bool is_own[CPU_SETS] = {[CPU_AVX2] = true};
 
 bool gemm_is_own(void)
@@ -121,6 +124,22 @@ static bool is_for_own(const struct cpu_backend *cpu, const struct gemm *g)
            g->inner > 0 && g->alpha == 1.0F && (g->beta == 0.0F || g->beta == 1.0F);
 }
 
+static void dots_part(void *data, size_t part, size_t from, size_t to)
+{
+    const struct gemm *g = data;
+
+    (void)part;
+    dots_multiply(g, from, to);
+}
+
+/* A thread's share is worth waking it. */
+static void multiply_dots(struct cpu_backend *cpu, const struct gemm *g)
+{
+    struct gemm all = *g;
+
+    cpu_split(&cpu->base, g->columns, DOTS_VALUES / (g->inner + 1) + 1, dots_part, &all);
+}
+
 enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
 {
     struct cpu_backend *cpu = cpu_of(backend);
@@ -130,6 +149,8 @@ enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
     if (g->rows == 0 || g->columns == 0) return RC_OK;
     if (cpu->options.is_reference) {
         reference_gemm(g);
+    } else if (is_own[cpu_used] && dots_serve(g)) {
+        multiply_dots(cpu, g);
     } else if (is_for_own(cpu, g)) {
         multiply_own(cpu, g);
     } else if (backend->threads > 1 && gemm_is_small(g->rows, g->columns, g->inner)) {

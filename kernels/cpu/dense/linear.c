@@ -23,6 +23,7 @@ enum {
     PACKED_VALUES_MAX = 1 << 20, /* larger weights are not kept twice */
     SPLIT_VALUES = 1 << 15,      /* of a pass over rows, for each thread */
     PACKED_ROWS_MIN = 16,        /* of a pass: for fewer the weights are not packed */
+    CACHED_ROWS = 96,            /* whose activations follow while they are in the cache */
 };
 
 struct finish {
@@ -186,27 +187,32 @@ static void pack_panels(void *data, size_t part, size_t from, size_t to)
 struct rows_product {
     const struct panels *panels;
     struct panels_product product;
+    const struct finish *finish; /* NULL: the product is all */
 };
 
 static void multiply_rows(void *data, size_t part, size_t from, size_t to)
 {
     const struct rows_product *all = data;
-    struct panels_product product = all->product;
-    size_t row = from * GEMM_ROWS_UNIT, end = to * GEMM_ROWS_UNIT;
+    size_t end = to * GEMM_ROWS_UNIT, last = end < all->product.rows ? end : all->product.rows;
 
-    (void)part;
-    product.rows = (end < product.rows ? end : product.rows) - row;
-    product.a += row * product.a_stride;
-    product.c += row * product.c_stride;
-    panels_multiply_all(all->panels, &product);
+    for (size_t row = from * GEMM_ROWS_UNIT; row < last; row += CACHED_ROWS) {
+        struct panels_product product = all->product;
+
+        product.rows = last - row < CACHED_ROWS ? last - row : CACHED_ROWS;
+        product.a += row * product.a_stride;
+        product.c += row * product.c_stride;
+        panels_multiply_all(all->panels, &product);
+        if (all->finish != NULL) finish_part((void *)all->finish, part, row, row + product.rows);
+    }
 }
 
 /* With the weights as B, or their transpose (forward). */
 static void multiply_packed(const struct linear_plain *l, struct packed_weights *weights,
-                            bool is_transposed, const struct panels_product *product)
+                            bool is_transposed, const struct panels_product *product,
+                            const struct finish *finish)
 {
     const struct panels *panels = &weights->panels;
-    struct rows_product all = {panels, *product};
+    struct rows_product all = {panels, *product, finish};
     size_t units = (product->rows + GEMM_ROWS_UNIT - 1) / GEMM_ROWS_UNIT;
 
     if (!weights->is_current) {
@@ -220,21 +226,24 @@ static void multiply_packed(const struct linear_plain *l, struct packed_weights 
               multiply_rows, &all);
 }
 
-/* Bias and relu on the way. */
-static void forward_packed(struct linear_plain *l, size_t rows, const float *x, float *to)
+/* Bias and activation on the way. */
+static void forward_packed(struct linear_plain *l, size_t rows, const float *x, float *pre,
+                           float *y)
 {
     const struct linear_options *o = &l->options;
+    struct finish finish = {o, NULL, pre, y};
     struct panels_product product = {
         .rows = rows,
         .a = x,
         .a_stride = o->in,
-        .c = to,
+        .c = pre != NULL ? pre : y,
         .c_stride = o->out,
         .bias = l->bias,
         .with_relu = o->activation.kind == ACTIVATION_RELU,
     };
 
-    multiply_packed(l, &l->own_forward, true, &product);
+    multiply_packed(l, &l->own_forward, true, &product,
+                    o->activation.kind > ACTIVATION_RELU ? &finish : NULL);
 }
 
 static void backward_packed(struct linear_plain *l, const struct linear_backward *pass)
@@ -248,7 +257,7 @@ static void backward_packed(struct linear_plain *l, const struct linear_backward
         .adds = pass->adds_to_dx,
     };
 
-    multiply_packed(l, &l->own_backward, false, &product);
+    multiply_packed(l, &l->own_backward, false, &product, NULL);
 }
 
 static bool is_packed_for(const struct packed_weights *weights, size_t rows)
@@ -291,8 +300,7 @@ static enum rc linear_forward(struct linear *linear, size_t rows, const void *x,
         return RC_OK;
     }
     if (is_packed_for(&l->own_forward, rows)) {
-        forward_packed(l, rows, x, to);
-        if (o->activation.kind > ACTIVATION_RELU) linear_finish(l->backend, o, rows, NULL, pre, y);
+        forward_packed(l, rows, x, pre, y);
         return RC_OK;
     }
     if (l->packed != NULL && rows == o->rows_max) {

@@ -28,6 +28,7 @@ enum {
     ROWS_BLOCK = 96,
     LINE_VALUES = 16, /* of the cache */
     STEPS_AHEAD = 8,
+    PACKED_ROWS = 8,
     COLUMNS_BLOCK = 512, /* of a B that is packed for one product */
 };
 
@@ -128,24 +129,64 @@ AVX2 static void pack_transposed(const struct panels *panels, const float *b, si
 
 #endif
 
-static void pack_rows(const struct panels *panels, const struct panels_source *source, size_t first,
-                      size_t columns, float *panel)
+/* `rows` rows of `columns` values, `stride` apart, to rows of `width`. */
+static void pack_some(const float *b, size_t stride, size_t rows, size_t columns, size_t width,
+                      float *panel)
 {
-    const float *b = source->b + first;
-    size_t width = panels->width, inner = panels->inner;
+    for (size_t k = 0; k < rows; k++) {
+        memcpy(panel + k * width, b + k * stride, columns * sizeof(float));
+    }
+}
 
-    for (size_t k = 0; k < inner; k++, panel += width) {
+#if defined(__x86_64__)
+
+/* Of whole panels; `vectors` is a constant wherever this is inlined. */
+INLINE AVX2 void pack_vectors(const float *b, size_t stride, size_t rows, size_t vectors,
+                              float *panel)
+{
+    for (size_t k = 0; k < rows; k++, b += stride) {
+        UNROLLED for (size_t v = 0; v < vectors; v++, panel += LANES_AVX2)
+        {
+            _mm256_storeu_ps(panel, _mm256_loadu_ps(b + v * LANES_AVX2));
+        }
+    }
+}
+
+AVX2 static void pack_whole(const float *b, size_t stride, size_t rows, size_t width, float *panel)
+{
+    if (width == WIDTH_AVX2) {
+        pack_vectors(b, stride, rows, WIDTH_AVX2 / LANES_AVX2, panel);
+    } else {
+        pack_vectors(b, stride, rows, WIDTH_AVX512 / LANES_AVX2, panel);
+    }
+}
+
+#endif
+
+/* Panels [from, to), a few rows of B at a time: these are read from their beginning to their end,
+ * and each panel is written some lines at a time. */
+static void pack_rows(const struct panels *panels, const struct panels_source *source, size_t from,
+                      size_t to)
+{
+    size_t width = panels->width, inner = panels->inner, rows;
+
+    for (size_t k = 0; k < inner; k += rows) {
         size_t row =
             k + source->rotation < inner ? k + source->rotation : k + source->rotation - inner;
-        const float *from = b + row * source->stride;
 
-        /* Sizes that the compiler knows are copied without a call. */
-        if (columns == WIDTH_AVX2) {
-            memcpy(panel, from, WIDTH_AVX2 * sizeof(float));
-        } else if (columns == WIDTH_AVX512) {
-            memcpy(panel, from, WIDTH_AVX512 * sizeof(float));
-        } else {
-            memcpy(panel, from, columns * sizeof(float));
+        rows = smaller(PACKED_ROWS, inner - (k > row ? k : row));
+        for (size_t i = from; i < to; i++) {
+            const float *b = source->b + row * source->stride + i * width;
+            float *panel = panels->values + (i * inner + k) * width;
+            size_t columns = smaller(panels->columns - i * width, width);
+
+#if defined(__x86_64__)
+            if (columns == width && panels->form != PANELS_PLAIN) {
+                pack_whole(b, source->stride, rows, width, panel);
+                continue;
+            }
+#endif
+            pack_some(b, source->stride, rows, columns, width, panel);
         }
     }
 }
@@ -155,21 +196,23 @@ void panels_pack(const struct panels *panels, const struct panels_source *source
 {
     CHECK(from <= to && to <= panels_count(panels));
     CHECK(source->is_transposed || source->rotation < panels->inner);
+    if (!source->is_transposed) {
+        pack_rows(panels, source, from, to);
+        return;
+    }
     for (; from < to; from++) {
         size_t first = from * panels->width;
         size_t columns = smaller(panels->columns - first, panels->width);
         const float *b = source->b + first * source->stride;
         float *panel = panels->values + first * panels->inner;
 
-        if (!source->is_transposed) {
-            pack_rows(panels, source, first, columns, panel);
 #if defined(__x86_64__)
-        } else if (panels->form != PANELS_PLAIN) {
+        if (panels->form != PANELS_PLAIN) {
             pack_transposed(panels, b, source->stride, columns, panel);
-#endif
-        } else {
-            pack_columns(panels, b, source->stride, 0, 0, columns, panel);
+            continue;
         }
+#endif
+        pack_columns(panels, b, source->stride, 0, 0, columns, panel);
     }
 }
 
@@ -356,32 +399,66 @@ static size_t tile_rows(const struct block *block, size_t tile)
     return block->least + (tile < block->more ? 1 : 0);
 }
 
-/* A's block [inner][rows] as [tiles][inner][rows of the tile]. */
+/* `rows` values each of `tiles` tiles that follow each other, at one step: the vectors' values past
+ * a tile's are those of its next step, which is written later. */
+AVX2 static const float *pack_step(const float *from, size_t rows, size_t tiles, size_t tile_values,
+                                   float *to)
+{
+    size_t end = tiles * rows;
+
+    if (rows <= 6) {
+        for (size_t i = 0; i < end; i += rows, to += tile_values) {
+            _mm_storeu_ps(to, _mm_loadu_ps(from + i));
+            _mm_storel_pi((__m64 *)(to + 4),
+                          _mm_loadl_pi(_mm_setzero_ps(), (const __m64 *)(from + i + 4)));
+        }
+    } else {
+        for (size_t i = 0; i < end; i += rows, to += tile_values) {
+            _mm256_storeu_ps(to, _mm256_loadu_ps(from + i));
+        }
+    }
+    return from + end;
+}
+
+static const float *pack_step_exactly(const float *from, size_t rows, size_t tiles,
+                                      size_t tile_values, float *to)
+{
+    for (size_t i = 0; i < tiles; i++, from += rows, to += tile_values) {
+        for (size_t r = 0; r < rows; r++) {
+            to[r] = from[r];
+        }
+    }
+    return from;
+}
+
+static size_t packed_tile_values(const struct block *block, size_t rows)
+{
+    return rows * block->inner + LINE_VALUES;
+}
+
+/* A's block [inner][rows] as [tiles][inner][rows of the tile], with a line between tiles, as
+ * without it their beginnings would share a few sets of the cache. */
 static void pack_block(const struct block *block, const struct panels_product *p, float *to)
 {
+    size_t high = block->least + 1, low = block->least, rest = block->tiles - block->more;
+    float *lower = to + block->more * packed_tile_values(block, high);
+
     for (size_t k = 0; k < block->inner; k++) {
         const float *from = p->a + (block->k + k) * p->a_stride + block->row;
-        float *tile = to;
+        bool is_exact = k + 1 == block->inner || low < LANES_AVX2 / 2;
 
         /* The processor looks ahead within a page only, and wide rows have one each. */
         for (size_t r = 0; r < block->rows; r += LINE_VALUES) {
             __builtin_prefetch(from + STEPS_AHEAD * p->a_stride + r);
         }
-        for (size_t i = 0; i < block->tiles; i++) {
-            size_t rows = tile_rows(block, i);
-            float *at = tile + k * rows;
-
-            if (rows == ROWS_AVX2) {
-                memcpy(at, from, ROWS_AVX2 * sizeof(float));
-            } else if (rows == ROWS_AVX512) {
-                memcpy(at, from, ROWS_AVX512 * sizeof(float));
-            } else {
-                for (size_t r = 0; r < rows; r++) {
-                    at[r] = from[r];
-                }
-            }
-            from += rows;
-            tile += rows * block->inner;
+        if (is_exact) {
+            from = pack_step_exactly(from, high, block->more, packed_tile_values(block, high),
+                                     to + k * high);
+            pack_step_exactly(from, low, rest, packed_tile_values(block, low), lower + k * low);
+        } else {
+            from =
+                pack_step(from, high, block->more, packed_tile_values(block, high), to + k * high);
+            pack_step(from, low, rest, packed_tile_values(block, low), lower + k * low);
         }
     }
 }
@@ -412,7 +489,7 @@ static void multiply_panel(const struct panels *panels, const struct panels_prod
         } else {
             run_edge(panels->form, &t, rows, columns);
         }
-        t.a += rows * (p->is_a_transposed ? block->inner : p->a_stride);
+        t.a += p->is_a_transposed ? packed_tile_values(block, rows) : rows * p->a_stride;
         t.c += rows * p->c_stride;
     }
 }
@@ -420,7 +497,7 @@ static void multiply_panel(const struct panels *panels, const struct panels_prod
 static void multiply_tiles(const struct panels *panels, const struct panels_product *p, size_t from,
                            size_t to)
 {
-    _Alignas(64) float packed[ROWS_BLOCK * INNER_BLOCK];
+    _Alignas(64) float packed[ROWS_BLOCK * (INNER_BLOCK + LINE_VALUES)];
     size_t most = panels->form == PANELS_AVX512 ? ROWS_AVX512 : ROWS_AVX2;
     size_t inner = pieces(panels->inner, pieces(panels->inner, INNER_BLOCK));
     struct block block;

@@ -152,6 +152,20 @@ static void absorb_tile(struct forward *f, const struct tile *tile)
     }
 }
 
+FOR_EACH_CPU(static, void, finish_rows,
+             (const struct forward *f, size_t queries, size_t stride, float *restrict y),
+             (f, queries, stride, y))
+{
+    for (size_t q = 0; q < queries; q++, y += stride) {
+        const float *restrict sums = f->sums + q * f->queries.padded;
+        float share = 1.0F / f->total[q];
+
+        for (size_t d = 0; d < f->queries.width; d++) {
+            y[d] = sums[d] * share;
+        }
+    }
+}
+
 static void forward_block(struct forward *f, size_t query, float *y, float *statistics)
 {
     const struct attention *attention = f->attention;
@@ -171,13 +185,9 @@ static void forward_block(struct forward *f, size_t query, float *y, float *stat
         size_t keys = end - first < KEYS_MAX ? end - first : KEYS_MAX;
         absorb_tile(f, &(struct tile){first, keys, query, queries});
     }
-    for (size_t q = 0; q < queries; q++) {
-        float *row = y + (query + q) * attention->width;
-        float share = 1.0F / f->total[q];
-        for (size_t d = 0; d < width; d++) {
-            row[d] = f->sums[q * padded + d] * share;
-        }
-        if (statistics != NULL) statistics[query + q] = f->max[q] + logf(f->total[q]);
+    finish_rows(f, queries, attention->width, y + query * attention->width);
+    for (size_t q = 0; q < queries && statistics != NULL; q++) {
+        statistics[query + q] = f->max[q] + logf(f->total[q]);
     }
 }
 
