@@ -48,7 +48,8 @@ struct dataset_options comparison_data(const struct model_card *card, uint64_t s
 {
     return (struct dataset_options){.seed = seed,
                                     .context = card->input == MODEL_INPUT_TOKENS ? card->width : 0,
-                                    .columns = card->column_words};
+                                    .columns = card->column_words,
+                                    .labels = card->class_words};
 }
 
 /* What a model reads and answers, or what data has and asks for, in words. */

@@ -55,6 +55,7 @@
 /* The node (node/). */
 #define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S         /* neighbours hear how far we are */
+#define INPUT_AGREE_NS    (10 * NS_PER_S)  /* for one normalisation; then the one that most hold */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)  /* aimed length of a training job */
 #define NODE_GRAPH_NS     (NS_PER_S / 5)   /* between two looks at the graph of the topology */
 #define NODE_AHEAD_NS     (2 * NS_PER_S)   /* between two at the groups of later rounds */

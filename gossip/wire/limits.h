@@ -6,7 +6,7 @@
 
 enum {
     WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
-    WIRE_VERSION = 3,     /* of what is said over a link; in the method of hellos, so that peers of
+    WIRE_VERSION = 4,     /* of what is said over a link; in the method of hellos, so that peers of
                              unlike ones refuse each other by name. contract_wire says when to raise
                              it */
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
@@ -36,6 +36,7 @@ enum {
     STATEMENT_BYTES = 16,       /* of one member in START: samples u64, rate u64, little-endian */
     ERROR_TEXT_MAX = 512,       /* both model specs must fit */
     MANIFEST_HASHES_MAX = 1024, /* of one page */
+    MEASURED_BYTES_MAX = 48 * 1024, /* of PROGRESS: 6144 channels */
     STATE_SECTIONS_MAX = 8,
     MANIFEST_PROOF_BYTES = 96, /* public key, signature */
     SKETCH_VALUES = 64,

@@ -18,7 +18,7 @@
 enum {
     PAGES_MAX = MEMBERS_MAX, /* of SYNC: a page has at least one member */
     MANIFEST_PAGES_MAX = CHUNKS_MAX / MANIFEST_HASHES_MAX,
-    WANT_ALL = 31,
+    WANT_ALL = 63,
     SECTION_KINDS_MAX = 8
 };
 
@@ -80,9 +80,17 @@ static const struct field sync_fields[] = {
     UINT(2, sync.pages, 0, PAGES_MAX),
 };
 static const struct field progress_fields[] = {
-    FIXED(0, progress.lineage), ANY(1, progress.samples),     ANY(2, progress.step),
-    ANY(3, progress.round),     BOOL(4, progress.is_serving), BOOL(5, progress.is_done),
-    LATER(6, progress.busy),    LATER(7, progress.left_ms),   BOOL(8, progress.is_settled),
+    FIXED(0, progress.lineage),
+    ANY(1, progress.samples),
+    ANY(2, progress.step),
+    ANY(3, progress.round),
+    BOOL(4, progress.is_serving),
+    BOOL(5, progress.is_done),
+    LATER(6, progress.busy),
+    LATER(7, progress.left_ms),
+    BOOL(8, progress.is_settled),
+    LATER(9, progress.measured_samples),
+    BLOB(10, progress.measured, MEASURED_BYTES_MAX, 8, true),
 };
 static const struct field dialback_req_fields[] = {
     UINT(0, dialback.nonce, 1, UINT64_MAX),

@@ -245,6 +245,11 @@ struct message_progress {
     uint8_t busy;          /* enum progress_busy */
     uint32_t left_ms;      /* until it expects to have reached its goal; 0: not known, or it has */
     bool is_settled;       /* done, and has had its last round; see peer/node/rounds/finish.c */
+    /* Before the first step, where peers agree on how to normalise: this peer's training samples,
+     * and their means and deviations by channel, float32; borrowed. None: 0. */
+    uint64_t measured_samples;
+    const uint8_t *measured;
+    uint32_t measured_bytes;
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */
@@ -392,7 +397,7 @@ struct message_cancel { /* nothing will come of what CREDIT allowed */
     uint32_t code; /* enum cancel_code */
 };
 struct message_state_req {
-    uint32_t want;  /* bit set: 1 PARAMETERS, 2 BUFFERS, 4 MOMENTS */
+    uint32_t want;  /* bit set: 1 PARAMETERS, 2 BUFFERS, 4 MOMENTS, 8 and 16 RULE, 32 INPUT */
     uint64_t round; /* PARAMETERS as agreed at the end of this group round or a later one, if one
                        ends soon; 0: as they are now */
     uint32_t base;  /* a lease with this donor whose snapshot the asker holds: only the change since

@@ -256,6 +256,10 @@ const struct option_row option_rows[] = {
      "lstm, gpt-nano, gpt-micro or gpt2-small; or layers, as in 'conv3x3:32 bn relu maxpool2 "
      "linear:classes': docs/training.md lists them",
      OF_RUN},
+    {"labels", OPTION_TEXT, GROUP_TRAINING, PEERS, "A,B,...", NULL, 0, 0,
+     "the classes of a csv in their order, where not every peer's file has all of them; who joins "
+     "takes the swarm's (default: those of the file, sorted)",
+     OF_RUN},
     {"init", OPTION_TEXT, GROUP_TRAINING, RUNS, "FILE", NULL, 0, 0,
      "begin from the values in a model file, ours or GPT-2's; without --model its layers are the "
      "model. Peers that begin from equal files average with each other",

@@ -274,7 +274,8 @@ static enum rc predict_data(struct prediction *p, const char *spec)
     const struct dataset_options request = {
         .seed = 1,
         .context = p->card.input == MODEL_INPUT_TOKENS ? p->card.width : 0,
-        .columns = p->card.column_words};
+        .columns = p->card.column_words,
+        .labels = p->card.class_words};
     struct dataset *dataset = NULL;
     struct dataset_info info;
     struct samples test = {0};

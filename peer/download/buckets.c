@@ -62,6 +62,8 @@ uint32_t bucket_section_bit(uint32_t section)
         return 8;
     case SECTION_RULE_SECOND:
         return 16;
+    case SECTION_INPUT:
+        return 32;
     default:
         return 0;
     }

@@ -17,7 +17,7 @@ static bool is_zero(struct digest digest)
 
 uint32_t joiner_wanted(const struct joiner *joiner, const struct source *source)
 {
-    return ((joiner->options.want & 31) | 1) & ~source->left_out;
+    return ((joiner->options.want & 63) | 1) & ~source->left_out;
 }
 
 static size_t expected(const struct joiner *joiner, uint32_t section)
@@ -55,6 +55,7 @@ static enum rc check_sections(const struct joiner *joiner, struct source *source
         seen |= bit;
     }
     if ((joiner->options.want & 2) != 0 && joiner->expected[SECTION_BUFFERS] > 0) must |= 2;
+    if ((joiner->options.want & 32) != 0 && joiner->expected[SECTION_INPUT] > 0) must |= 32;
     if ((seen & must) != must) return RC_FORMAT;
     source->left_out |= unlike;
     if (unlike != 0) return RC_UNSUPPORTED;

@@ -18,6 +18,7 @@
 #define STATE_FORM "grapevine-state-1"
 #define COUNTS     "peer.counts"
 #define EXCHANGE   "peer.exchange"
+#define INPUT      "peer.input"
 /* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot. */
 #define ONCE        "once"
 #define STATE_BYTES (UINT64_C(64) << 30)
@@ -39,6 +40,18 @@ static enum rc add_sections(struct learner *learner, struct tensor_file *file, f
     if (rc == RC_OK && !floats_are_finite(buffers, extra)) rc = RC_NONFINITE;
     if (rc == RC_OK) rc = tensor_file_add_f32(file, "peer.buffers", buffers, extra);
     return rc;
+}
+
+/* How the input is normalised, where that is the model's: `input` stays until the file is written.
+ */
+static enum rc add_input(struct learner *learner, struct tensor_file *file, float *input)
+{
+    size_t count = learner->ops->schema(learner)->values[SECTION_INPUT];
+    enum rc rc;
+
+    if (count == 0) return RC_OK;
+    rc = learner->ops->export_section(learner, SECTION_INPUT, input, count);
+    return rc == RC_OK ? tensor_file_add_f32(file, INPUT, input, count) : rc;
 }
 
 static const char *const rule_names[RULE_STATE_MAX] = {"rule.0", "rule.1"};
@@ -101,10 +114,11 @@ static enum rc save_state(struct env *env, struct learner *learner,
     struct tensor_file *file = tensor_file_create();
     float *parameters = mem_aligned(schema->values[SECTION_PARAMETERS] * sizeof(float));
     float *buffers = mem_aligned(schema->values[SECTION_BUFFERS] * sizeof(float));
+    float *input = mem_aligned(schema->values[SECTION_INPUT] * sizeof(float));
     enum rc rc = RC_NOMEM;
 
     fault_set(why, rc, "cannot write a checkpoint: out of memory");
-    if (file == NULL || parameters == NULL || buffers == NULL) goto out;
+    if (file == NULL || parameters == NULL || buffers == NULL || input == NULL) goto out;
     rc = add_peer(checkpoint, learner, file);
     if (rc == RC_OK) {
         rc = add_planes(rule_names, checkpoint->rule, checkpoint->rule_count,
@@ -115,6 +129,7 @@ static enum rc save_state(struct env *env, struct learner *learner,
                         checkpoint->rule_values, file);
     }
     if (rc == RC_OK) rc = add_sections(learner, file, parameters, buffers);
+    if (rc == RC_OK) rc = add_input(learner, file, input);
     if (rc == RC_OK) rc = learner->ops->save(learner, file);
     if (rc != RC_OK) {
         fault_set(why, rc, "cannot write a checkpoint: %s", rc_text(rc));
@@ -126,6 +141,7 @@ out:
     tensor_file_destroy(file);
     mem_free(parameters);
     mem_free(buffers);
+    mem_free(input);
     return rc;
 }
 
@@ -257,6 +273,11 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
     }
     if (rc == RC_OK) rc = load_section(learner, file, "peer.parameters", SECTION_PARAMETERS);
     if (rc == RC_OK) rc = load_section(learner, file, "peer.buffers", SECTION_BUFFERS);
+    /* A file of old has none: it goes on as it began, by its own data. */
+    if (rc == RC_OK && tensor_file_find(file, INPUT) != NULL) {
+        rc = load_section(learner, file, INPUT, SECTION_INPUT);
+        checkpoint->has_input = true;
+    }
     if (rc != RC_OK) {
         return fault_set(why, rc, "%s is incomplete: %s; move it away to start over", STATE_FILE,
                          rc_text(rc));

@@ -26,6 +26,7 @@ struct checkpoint {
     uint64_t round;         /* next group round */
     uint64_t own_steps;     /* taken by this peer itself, over restarts: what goals count */
     bool is_given_up;       /* for a save: another model takes its place */
+    bool has_input;         /* after a load: how the input is normalised was in it */
     uint64_t once_steps;    /* one-shot: own_steps when its one average was made; 0: it was not */
     uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;

@@ -117,9 +117,12 @@ const char *lane_optimizer(const struct node *node);
 /** How many updates they are of. */
 uint64_t lane_updates(const struct node *node);
 MUST_USE enum rc lane_export(struct node *node, enum section section, float *out); /* all of it */
+/** `values`: all of the section. */
+MUST_USE enum rc lane_assign(struct node *node, enum section section, const float *values);
 struct lane_model {
-    const float *parameters, *buffers, *moments; /* whole sections; NULL: what is there stays */
-    uint64_t step, updates;                      /* the latter: of the moments */
+    /* Whole sections; NULL: what is there stays. */
+    const float *parameters, *buffers, *moments, *input;
+    uint64_t step, updates; /* the latter: of the moments */
 };
 MUST_USE enum rc lane_replace(struct node *node, const struct lane_model *model);
 

@@ -26,6 +26,14 @@ struct credit_use models_credit_use(const struct node *node);
 void models_tick(struct node *node, uint64_t now_ns);
 uint64_t models_next_ns(const struct node *node);
 
+/* node/models/input.c */
+/** After the checkpoint's lineage is the node's. */
+void models_input_resume(struct node *node);
+/** No step yet: members that hold another normalisation are agreed with first. */
+bool models_input_waits(const struct node *node);
+/** The first step comes next: from here on the normalisation stays. */
+void models_input_settle(struct node *node);
+
 /* node/models/donor.c */
 /** A snapshot for others is being made: the learner and the lanes are still needed. */
 bool models_are_donated(const struct node *node);

@@ -136,6 +136,7 @@ static enum rc resume(struct node *node, struct fault *why)
     node->has_lineage = true;
     node->model_samples = checkpoint->model_samples;
     node->once_steps = checkpoint->once_steps;
+    models_input_resume(node);
     return rounds_resume(node, checkpoint, why);
 }
 

@@ -57,6 +57,7 @@ struct node_options {
     const char *const *book; /* addresses remembered from an earlier run */
     size_t book_count;
     char spec[HELLO_SPEC_MAX];   /* of the model, for messages */
+    const char *classes;         /* of a table, as far as they are short; NULL or "": none */
     const struct json *settings; /* told to who asks: peer/session/settings.h; NULL: nothing */
     const char *listen_else;     /* where `listen` cannot be had; NULL: that is an error */
     uint64_t seed;
@@ -80,6 +81,12 @@ struct node_options {
                                    comes */
     checkpoint_model_fn model;  /* for model.safetensors; may be NULL */
     void *model_context;
+    /* Where the data's own numbers normalise the input, SECTION_INPUT: [2][channels] means and
+     * deviations of this peer's training samples, how many these are, and what the channels are
+     * called, NULL: by number. NULL: there is nothing to agree on. */
+    const float *measured;
+    uint64_t measured_samples;
+    const char *const *measured_names;
     const struct checkpoint *resume;   /* NULL: a fresh start */
     const struct admission *admission; /* may change in on_reload(); NULL: the swarm's key is all */
     uint64_t (*wall_s)(void);          /* time of day, for certificates; with `admission` */

@@ -19,7 +19,7 @@
 #include <signal.h>
 #include <time.h>
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024, LABELS_BYTES = 16 * 1024 };
 
 /* ---- what the folder remembers ---- */
 
@@ -157,7 +157,9 @@ static enum rc create_learner(struct session *session, struct fault *why)
     uint64_t seed = options_count(options, "seed");
     const char *optimizer = options_text(options, "optimizer");
     struct node_goal goal;
+    char labels[LABELS_BYTES];
     struct replica_options replica = {.model = options_text(options, "model"),
+                                      .labels = labels,
                                       .data = options_text(options, "data"),
                                       .tokenizer = options_text(options, "tokenizer"),
                                       .optimizer = optimizer != NULL ? optimizer
@@ -173,8 +175,9 @@ static enum rc create_learner(struct session *session, struct fault *why)
                                       .augment = options_text(options, "augment"),
                                       .seed = seed,
                                       .threads = (uint32_t)options_count(options, "threads")};
-    enum rc rc = command_backend(options, &session->backend, why);
+    enum rc rc = settings_read_labels(options, labels, sizeof labels, why);
 
+    if (rc == RC_OK) rc = command_backend(options, &session->backend, why);
     if (rc != RC_OK) return rc;
     CHECK(prefetch_parse(options_text(options, "prefetch"), &replica.prefetch));
     if (options_flag(options, "profile")) replica.profile.now_ns = profile_now_ns;
@@ -338,15 +341,21 @@ static enum rc create_node(struct session *session, struct fault *why)
                                  .on_listening = session_on_listening,
                                  .on_report = session_on_report,
                                  .on_ended = session_on_ended};
+    const struct dataset_info *data = replica_data(session->learner);
     enum rc rc = choose_listen(session, &node, why);
 
     if (rc != RC_OK) return rc;
+    node.measured = data->measured;
+    node.measured_samples = data->train_samples;
+    node.measured_names = data->column_names;
     list_addresses(session, bootstrap, book);
     if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);
     if (uv_host_address(host, sizeof host)) node.host = host;
     session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
     snprintf(node.spec, sizeof node.spec, "%s", options_text(options, "model"));
+    settings_classes(data, session->classes, sizeof session->classes);
+    node.classes = session->classes;
     return node_create(session->env, session->learner, &node, &events, &session->node, why);
 }
 

@@ -33,6 +33,7 @@ struct session {
     struct bootstrap bootstrap;
     struct discover discover; /* `name` NULL: without --discover */
     struct json *settings;    /* told to who asks */
+    char classes[HELLO_SPEC_MAX];
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
     struct peer_folder folder;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 80 };
+enum { SHOWN_BYTES = 80, NUMBER_BYTES = 16, LABELS_TOLD_BYTES = 4096 };
 
 static const char tokenizer_key[] = "tokenizer_hash";
 
@@ -24,31 +24,13 @@ static const struct {
     const char *name;
     enum kind kind;
 } rows[] = {
-    {"data", GIVEN},
-    {"model", ALWAYS},
-    {"averaging", ALWAYS},
-    {"topology", GIVEN},
-    {"exchange", GIVEN},
-    {"codec", GIVEN},
-    {"rule", GIVEN},
-    {"pace", GIVEN},
-    {"moments", GIVEN},
-    {"optimizer", GIVEN},
-    {"lr", GIVEN},
-    {"lr-scaling", GIVEN},
-    {"schedule", ALWAYS},
-    {"batch", GIVEN},
-    {"accumulate", GIVEN},
-    {"clip", GIVEN},
-    {"augment", GIVEN},
-    {"shard", ALWAYS},
-    {"seed", ALWAYS},
-    {"steps", GOAL},
-    {"epochs", GOAL},
-    {"time", GOAL},
-    {"target-accuracy", GOAL},
-    {"target-loss", GOAL},
-    {"start-with", WAITING},
+    {"data", GIVEN},       {"labels", ALWAYS},      {"model", ALWAYS},    {"averaging", ALWAYS},
+    {"topology", GIVEN},   {"exchange", GIVEN},     {"codec", GIVEN},     {"rule", GIVEN},
+    {"pace", GIVEN},       {"moments", GIVEN},      {"optimizer", GIVEN}, {"lr", GIVEN},
+    {"lr-scaling", GIVEN}, {"schedule", ALWAYS},    {"batch", GIVEN},     {"accumulate", GIVEN},
+    {"clip", GIVEN},       {"augment", GIVEN},      {"shard", ALWAYS},    {"seed", ALWAYS},
+    {"steps", GOAL},       {"epochs", GOAL},        {"time", GOAL},       {"target-accuracy", GOAL},
+    {"target-loss", GOAL}, {"start-with", WAITING},
 };
 
 /* Data that are the same on every machine: not a file of one. */
@@ -57,20 +39,62 @@ static bool is_everywhere(const char *data)
     return strcmp(data, "digits") == 0 || strcmp(data, "fashion-mnist") == 0;
 }
 
-/* What of a row is told; NULL: nothing. A number may be in `number`. */
+void settings_classes(const struct dataset_info *data, char *text, size_t cap)
+{
+    size_t at = 0;
+    const bool has_words = data->input == DATA_VECTORS && data->class_words != NULL;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; has_words && i < data->classes; i++) {
+        const char *word = data->class_words[i];
+
+        if (strchr(word, ',') == NULL && strchr(word, '\n') == NULL) {
+            at += (size_t)snprintf(text + at, cap - at, "%s%s", i > 0 ? "," : "", word);
+            if (at < cap) continue;
+        }
+        text[0] = '\0';
+        return;
+    }
+}
+
+enum rc settings_read_labels(const struct options *options, char *labels, size_t cap,
+                             struct fault *why)
+{
+    const char *text = options_text(options, "labels");
+    const size_t length = text == NULL ? 0 : strlen(text);
+
+    labels[0] = '\0';
+    if (text == NULL) return RC_OK;
+    if (length + 2 > cap || strchr(text, '\n') != NULL) {
+        return fault_set(why, RC_LIMIT, "--labels: more than %zu bytes, or with a line's end",
+                         cap - 2);
+    }
+    for (size_t i = 0; i <= length; i++) {
+        labels[i] = text[i] == ',' ? '\n' : text[i];
+    }
+    labels[length] = '\n';
+    labels[length + 1] = '\0';
+    return RC_OK;
+}
+
+/* What of a row is told; NULL: nothing. It may be in `space`. */
 static const char *told(const struct options *options, const struct settings_chosen *chosen,
-                        size_t row, char number[16])
+                        size_t row, char space[LABELS_TOLD_BYTES])
 {
     const char *name = rows[row].name, *text = options_text(options, name);
 
     if (strcmp(name, "data") == 0) return is_everywhere(text) ? text : NULL;
+    if (strcmp(name, "labels") == 0) {
+        settings_classes(chosen->data, space, LABELS_TOLD_BYTES);
+        return space[0] == '\0' ? NULL : space;
+    }
     if (strcmp(name, "optimizer") == 0) return chosen->optimizer;
     if (strcmp(name, "codec") == 0) {
         return chosen->strategy->is_averaging ? chosen->strategy->codec->name : NULL;
     }
     if (strcmp(name, "batch") == 0) {
-        snprintf(number, 16, "%u", chosen->batch);
-        return number;
+        snprintf(space, NUMBER_BYTES, "%u", chosen->batch);
+        return space;
     }
     return rows[row].kind == ALWAYS || options_is_set(options, name) ? text : NULL;
 }
@@ -78,10 +102,10 @@ static const char *told(const struct options *options, const struct settings_cho
 struct json *settings_tell(const struct options *options, const struct settings_chosen *chosen)
 {
     struct json *json = json_object_create();
-    char number[16];
+    char space[LABELS_TOLD_BYTES];
 
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-        const char *text = told(options, chosen, i, number);
+        const char *text = told(options, chosen, i, space);
 
         if (text != NULL) json_set_text(json, rows[i].name, text);
     }

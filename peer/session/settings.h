@@ -10,6 +10,7 @@
 #include "averaging/strategy/strategy.h"
 #include "base/json.h"
 #include "peer/cli/options.h"
+#include "replica/data/dataset.h"
 
 struct dataset_info;
 
@@ -18,11 +19,17 @@ struct settings_chosen {
     const struct strategy *strategy;
     const char *optimizer;
     uint32_t batch;
-    const struct dataset_info *data; /* NULL: a model of no data */
+    const struct dataset_info *data; /* NULL: a model of no data, no labels */
 };
 
 /** What is in force; destroy with json_destroy(). */
 struct json *settings_tell(const struct options *options, const struct settings_chosen *chosen);
+/** --labels as data readers take them, each with a line's end; "" without. RC_LIMIT. */
+MUST_USE enum rc settings_read_labels(const struct options *options, char *labels, size_t cap,
+                                      struct fault *why);
+/** The classes of a table where these have names, with commas between them; else "", or where that
+ * is no list, or longer than `cap`. */
+void settings_classes(const struct dataset_info *data, char *text, size_t cap);
 /** Set what was not given here as the peer at `from` has it by its `status`, and list it in
  * `taken`. All of it was said by somebody else: names that are none of the table are passed over,
  * and each value has to pass as one of the command line. RC_FORMAT. */

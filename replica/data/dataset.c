@@ -131,6 +131,15 @@ const struct dataset_info *dataset_info(const struct dataset *dataset)
     return &dataset->info;
 }
 
+void dataset_set_normal(struct dataset *dataset, const float *mean, const float *scale)
+{
+    const size_t channels = dataset->info.channels;
+
+    CHECK(dataset->info.measured != NULL);
+    memcpy(dataset->source->normal, mean, channels * sizeof *mean);
+    memcpy(dataset->source->normal + channels, scale, channels * sizeof *scale);
+}
+
 /* Slots that are all empty. */
 static uint32_t *slots_create(size_t count)
 {

@@ -56,6 +56,9 @@ struct dataset_info {
     /* [channels] each; the dataset's, alive as long as it. To evaluate a model that was trained
      * with other numbers, copy the info and point these there. See samples_gather(). */
     const float *mean, *scale;
+    /* [2][channels]: means and deviations of this file's own training samples, where `mean` and
+     * `scale` are made of them; NULL where they are the same for everybody (images, tokens). */
+    const float *measured;
     uint8_t symbol_bytes[DATASET_SYMBOLS_MAX]; /* text: the byte of each symbol */
     /* Tokens of a tokenizer: its file where that was given (else ""), and its digest. */
     bool has_tokenizer;
@@ -82,6 +85,8 @@ struct dataset_options {
                             NULL or "": all, as they stand */
     const char *tokenizer; /* of a text: the file or folder of its tokenizer; NULL or "": its bytes
                               are the tokens */
+    const char *labels; /* of a table: the classes in their order, each with '\n'; a label that is
+                           none of them is refused. NULL or "": those of the file, sorted */
 };
 
 /** Open `spec` (`digits`, `fashion-mnist`, `idx:DIR`). Reads headers and labels of the training
@@ -91,6 +96,9 @@ MUST_USE enum rc dataset_open(const char *spec, const struct dataset_options *op
                               struct dataset **dataset, struct fault *why);
 void dataset_close(struct dataset *dataset);
 const struct dataset_info *dataset_info(const struct dataset *dataset);
+/** Normalise by these, [channels] each, from the next batch on; not while one is being made. Only
+ *  of data that were measured. */
+void dataset_set_normal(struct dataset *dataset, const float *mean, const float *scale);
 
 /** Load the training blocks whose flag is set (`wanted[blocks]`), in block order, into fresh
  *  memory; on success `out` is replaced. One streaming pass over the (gzipped) files. */

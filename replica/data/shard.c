@@ -83,6 +83,11 @@ static void rewind_prefetched(struct shard *shard)
     shard->cursor = place.cursor;
 }
 
+void shard_redo(struct shard *shard)
+{
+    rewind_prefetched(shard);
+}
+
 static bool is_of_this_shard(const struct shard *shard, const uint64_t words[SHARD_STATE_WORDS])
 {
     return shard->is_loaded && words[0] == shard->id && words[2] <= shard->samples.count;

@@ -42,6 +42,8 @@ MUST_USE enum rc shard_ensure(struct shard *shard, struct fault *why);
 const struct samples *shard_set(const struct shard *shard);
 /** Samples in the shard; before it is known, of the whole training part. */
 uint64_t shard_samples(const struct shard *shard);
+/** Batches that were made ahead are made anew, of the same samples. */
+void shard_redo(struct shard *shard);
 /** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its
  * buffers may be exchanged for others of the same size. Only when loaded. Fails as
  * samples_gather() does. */

@@ -33,6 +33,7 @@ void data_source_destroy(struct data_source *source)
 {
     if (source == NULL) return;
     mem_free(source->normal);
+    mem_free(source->measured);
     source->ops->destroy(source);
 }
 
@@ -85,13 +86,37 @@ void data_moments_add(struct data_moments *moments, double value)
     moments->count++;
 }
 
-void data_moments_normal(const struct data_moments *moments, float *mean, float *scale)
+void data_moments_measure(const struct data_moments *moments, double *mean, double *deviation)
 {
     double count = moments->count > 0 ? (double)moments->count : 1.0;
     double centre = moments->sum / count;
     double variance = moments->squares / count - centre * centre;
-    double inverse = variance > 0.0 ? 1.0 / sqrt(variance) : 1.0;
 
-    *mean = (float)(moments->shift + centre);
-    *scale = (float)fmin(inverse, DATA_NUMBER_MAX);
+    *mean = moments->shift + centre;
+    *deviation = variance > 0.0 ? sqrt(variance) : 0.0;
+}
+
+float data_scale_of(double deviation)
+{
+    return deviation > 0.0 ? (float)fmin(1.0 / deviation, DATA_NUMBER_MAX) : 1.0F;
+}
+
+enum rc data_source_measured(struct data_source *source, struct dataset_info *info,
+                             const struct data_moments *moments, struct fault *why)
+{
+    const size_t channels = info->channels;
+
+    CHECK(source->normal != NULL && source->measured == NULL);
+    source->measured = mem_array(channels, 2 * sizeof(float));
+    if (source->measured == NULL) return data_no_memory(why, "open the data");
+    for (size_t c = 0; c < channels; c++) {
+        double mean, deviation;
+
+        data_moments_measure(&moments[c], &mean, &deviation);
+        source->normal[c] = source->measured[c] = (float)mean;
+        source->normal[channels + c] = data_scale_of(deviation);
+        source->measured[channels + c] = (float)deviation;
+    }
+    info->measured = source->measured;
+    return RC_OK;
 }

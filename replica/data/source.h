@@ -33,11 +33,12 @@ struct data_part {
 
 struct data_source {
     const struct data_source_ops *ops;
-    float *normal; /* [2][channels]: means, scales; see data_source_normal() */
+    float *normal;   /* [2][channels]: means, scales; see data_source_normal() */
+    float *measured; /* the same of means, deviations; NULL: see data_source_measured() */
 };
 
 struct data_source_ops {
-    void (*destroy)(struct data_source *source); /* not `normal` */
+    void (*destroy)(struct data_source *source); /* not `normal`, `measured` */
     /** Fill the samples of `out` that have a slot. Where `out` has neither bytes nor floats, only
      *  the labels. Files may have changed since they were opened: RC_FORMAT. */
     MUST_USE enum rc (*load)(struct data_source *source, const struct data_part *part,
@@ -82,6 +83,10 @@ enum rc synthetic_open_source(const struct data_spec *spec, const struct dataset
  *  RC_NOMEM. */
 MUST_USE enum rc data_source_normal(struct data_source *source, struct dataset_info *info,
                                     struct fault *why);
+/** Means and scales out of `moments`, [info->channels], after data_source_normal(). RC_NOMEM. */
+struct data_moments;
+MUST_USE enum rc data_source_measured(struct data_source *source, struct dataset_info *info,
+                                      const struct data_moments *moments, struct fault *why);
 /** Frees everything, through `destroy`. NULL is fine. */
 void data_source_destroy(struct data_source *source);
 /** RC_NOMEM: "cannot DOING: out of memory". */
@@ -104,8 +109,10 @@ struct data_moments {
 };
 
 void data_moments_add(struct data_moments *moments, double value);
-/** The mean, and 1 / deviation (DATA_NUMBER_MAX at most); 1 where all values are equal. */
-void data_moments_normal(const struct data_moments *moments, float *mean, float *scale);
+/** The mean and the deviation, 0 where all values are equal. */
+void data_moments_measure(const struct data_moments *moments, double *mean, double *deviation);
+/** The scale of such a deviation: 1 / deviation (DATA_NUMBER_MAX at most), of 0 it is 1. */
+float data_scale_of(double deviation);
 
 static inline bool data_is_test(uint64_t index)
 {

@@ -146,7 +146,9 @@ static enum rc write_card(const struct model_card *card, struct tensor_file *fil
     }
     if (rc == RC_OK) rc = set_count(file, "step", card->step);
     if (rc == RC_OK) rc = set_count(file, "samples", card->samples);
-    return rc;
+    if (rc != RC_OK || card->input_members == 0) return rc;
+    rc = set_count(file, "input_members", card->input_members);
+    return rc == RC_OK ? set_count(file, "input_samples", card->input_samples) : rc;
 }
 
 /* One of the two arrays that normalise the input. */
@@ -355,6 +357,17 @@ static enum rc read_words(const struct source *from, struct model_card *card)
                       sizeof card->column_words);
 }
 
+/* Files of old, and those of named data, have neither. */
+static enum rc read_input_of(const struct source *from, struct model_card *card)
+{
+    enum rc rc;
+
+    if (tensor_file_get(from->file, "input_members") == NULL) return RC_OK;
+    rc = read_count(from, "input_members", 1, UINT64_MAX, &card->input_members);
+    return rc == RC_OK ? read_count(from, "input_samples", 1, UINT64_MAX, &card->input_samples)
+                       : rc;
+}
+
 enum rc model_card_read(const struct tensor_file *file, const char *name, struct model_card *card,
                         struct fault *why)
 {
@@ -385,6 +398,7 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
     if (rc == RC_OK) rc = read_words(&from, &read);
     if (rc == RC_OK) rc = read_count(&from, "step", 0, UINT64_MAX, &read.step);
     if (rc == RC_OK) rc = read_count(&from, "samples", 0, UINT64_MAX, &read.samples);
+    if (rc == RC_OK) rc = read_input_of(&from, &read);
     if (rc == RC_OK) *card = read;
     return rc;
 }

@@ -33,6 +33,8 @@ struct model_card {
     char tokenizer[MODEL_TOKENIZER_BYTES];   /* the file it was read from; "": not known */
     struct digest tokenizer_digest;
     uint64_t step, samples;
+    uint64_t input_members, input_samples; /* input.mean and input.scale are of so many members of a
+                                              swarm and their samples; 0: they are the data's */
 };
 
 /** Add parameters, buffers and card to `file` (values borrowed). */

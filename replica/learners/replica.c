@@ -120,6 +120,36 @@ static float *section_of(struct replica *r, enum section section, size_t count)
     return model_plane(r->model, section);
 }
 
+/* ---- how the input is normalised ---- */
+
+static void read_input(const struct replica *r, float *out)
+{
+    const struct dataset_info *info = dataset_info(r->dataset);
+    const size_t channels = info->channels;
+
+    memcpy(out, info->mean, channels * sizeof *out);
+    memcpy(out + channels, info->scale, channels * sizeof *out);
+    memcpy(out + 2 * channels, r->input_tail, sizeof r->input_tail);
+}
+
+/* From a file or from others. */
+static enum rc assign_input(struct replica *r, const float *values)
+{
+    const size_t channels = dataset_info(r->dataset)->channels;
+
+    for (size_t i = 0; i < 2 * channels + INPUT_TAIL; i++) {
+        if (!isfinite(values[i])) return RC_NONFINITE;
+        if (i >= channels && i < 2 * channels + INPUT_WORDS && !(values[i] > 0.0F)) {
+            return RC_FORMAT;
+        }
+    }
+    shard_redo(r->shard);
+    dataset_set_normal(r->dataset, values, values + channels);
+    model_set_normalisation(r->model, values, values + channels);
+    memcpy(r->input_tail, values + 2 * channels, sizeof r->input_tail);
+    return RC_OK;
+}
+
 static enum rc read_section(struct learner *learner, enum section section, float *out, size_t count)
 {
     struct replica *r = replica_of(learner);
@@ -128,6 +158,10 @@ static enum rc read_section(struct learner *learner, enum section section, float
     if (section == SECTION_MIXED) {
         CHECK(count == model_schema(r->model)->values[SECTION_MIXED]);
         return export_mixed(r, out);
+    }
+    if (section == SECTION_INPUT) {
+        if (count > 0) read_input(r, out);
+        return RC_OK;
     }
     plane = section_of(r, section, count);
     if (count == 0) return RC_OK;
@@ -193,10 +227,15 @@ enum rc replica_assign(struct learner *learner, enum section section, const floa
                        size_t count)
 {
     struct replica *r = replica_of(learner);
-    float *plane = section_of(r, section, count);
+    float *plane;
     enum rc rc;
 
     if (count == 0) return RC_OK;
+    if (section == SECTION_INPUT) {
+        CHECK(count == model_schema(r->model)->values[SECTION_INPUT]);
+        return assign_input(r, values);
+    }
+    plane = section_of(r, section, count);
     backend_bind_thread(r->backend);
     rc = r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
     return rc == RC_OK ? team_spread(r->team, section) : rc;
@@ -445,6 +484,9 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     if (rc == RC_OK) rc = task_init(&r->task, info, r->model, r->batch, why);
     if (rc != RC_OK) return rc;
     model_set_normalisation(r->model, info->mean, info->scale);
+    if (info->measured != NULL) model_keep_normalisation(r->model);
+    r->input_tail[INPUT_MEMBERS] = 1.0F;
+    r->input_tail[INPUT_SAMPLES] = (float)info->train_samples;
     model_set_meaning(r->model, task_meaning(info, r->model));
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
@@ -492,6 +534,7 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
     if (options->objective != NULL && backend->is_apart)
         backend->threads = 1; /* loss: on the host */
     if (options->dataset != NULL) data = *options->dataset;
+    if (options->labels != NULL) data.labels = options->labels;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_spec_parse(options->shard, options->shard_of, &shard.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &shard.augment, why);
@@ -571,5 +614,9 @@ void replica_card(struct learner *learner, struct model_card *card)
     task_card(info, r->model, card);
     card->step = r->step;
     card->samples = r->samples_seen;
+    if (info->measured != NULL) {
+        card->input_members = (uint64_t)r->input_tail[INPUT_MEMBERS];
+        card->input_samples = (uint64_t)r->input_tail[INPUT_SAMPLES];
+    }
     snprintf(card->data, sizeof(card->data), "%s", r->data);
 }

@@ -41,11 +41,12 @@ struct replica {
     double clip;
     double rate_factor; /* of the learning rate, beside the schedule's */
     uint32_t accumulate;
-    uint64_t stream_seed; /* of dropout, too */
-    float *accumulated;   /* sum of a step's earlier gradients; NULL without accumulation */
-    float *workspace;     /* the optimizer's, on the backend */
-    float *statistics;    /* SECTION_BUFFERS before the step; NULL: there are none */
-    bool has_schedule;    /* false: its end follows from the shard, once that is known */
+    uint64_t stream_seed;         /* of dropout, too */
+    float *accumulated;           /* sum of a step's earlier gradients; NULL without accumulation */
+    float *workspace;             /* the optimizer's, on the backend */
+    float input_tail[INPUT_TAIL]; /* of SECTION_INPUT */
+    float *statistics;            /* SECTION_BUFFERS before the step; NULL: there are none */
+    bool has_schedule;            /* false: its end follows from the shard, once that is known */
     uint32_t batch;
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */

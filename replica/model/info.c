@@ -44,6 +44,11 @@ void model_set_normalisation(struct model *model, const float *mean, const float
     memcpy(model->scale, scale, model->input.image.channels * sizeof(*scale));
 }
 
+void model_keep_normalisation(struct model *model)
+{
+    model->schema.values[SECTION_INPUT] = 2 * (size_t)model->input.image.channels + INPUT_TAIL;
+}
+
 void model_set_meaning(struct model *model, struct digest meaning)
 {
     model->schema.meaning = meaning;

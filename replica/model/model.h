@@ -159,6 +159,8 @@ void model_set_profile(struct model *model, const struct model_profile *profile)
 /** How inputs are normalised, value = (raw - mean) * scale, [channels] each: saved and loaded with
  *  the model. 0 and 1 until set. */
 void model_set_normalisation(struct model *model, const float *mean, const float *scale);
+/** It is a section of the model, SECTION_INPUT: who takes the model takes it, too. */
+void model_keep_normalisation(struct model *model);
 uint32_t model_channels(const struct model *model);
 /** What its planes mean besides their shapes, for schema_digest(). */
 void model_set_meaning(struct model *model, struct digest meaning);

@@ -20,10 +20,17 @@ enum section {
     SECTION_BUFFERS,    /* running statistics, counters */
     SECTION_MIXED,      /* what rounds exchange: PARAMETERS, then BUFFERS in a form of which means
                            make sense (replica/plane/mixture.h). Only exported and imported */
+    SECTION_INPUT,      /* where the data's own numbers normalise the input: means, scales (one each
+                           a channel), then INPUT_TAIL values. Fixed for the life of a model, so no
+                           round touches it. Only exported and assigned */
     SECTION_COUNT
 };
 
 enum { TENSOR_NAME_BYTES = 64, TENSOR_RANK_MAX = 4 };
+
+/* The end of SECTION_INPUT: of how many members and of how many samples it is, and what whoever
+ * gives models away writes behind that; 0 at first. */
+enum { INPUT_MEMBERS, INPUT_SAMPLES, INPUT_WORDS, INPUT_TAIL = INPUT_WORDS + 16 };
 
 struct tensor {
     char name[TENSOR_NAME_BYTES]; /* "dense1.weight" */

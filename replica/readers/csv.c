@@ -3,10 +3,11 @@
  * more `target=COLUMN` of real values to predict. COLUMN is a name from the first row or a number
  * from 1. The first row is a header if COLUMN names a field of it, or if one of its features is not
  * a number; `header=yes` or `no` settles it. Labels that are whole numbers are the classes
- * themselves; otherwise the sorted distinct words are. `test=FILE2` holds the rows for testing;
- * without it every fifth row does. Features are standardised with the means and deviations of the
- * training rows; targets are left as they are. The file is parsed once at the start, and once more
- * for each shard, so that memory follows the shard. Used by jobs and commands.
+ * themselves; otherwise the sorted distinct words are, or those of --labels in its order.
+ * `test=FILE2` holds the rows for testing; without it every fifth row does. Features are
+ * standardised with the means and deviations of the training rows; targets are left as they are.
+ * The file is parsed once at the start, and once more for each shard, so that memory follows the
+ * shard. Used by jobs and commands.
  */
 #include "replica/data/source.h"
 #include "replica/readers/csv_rows.h"
@@ -40,6 +41,9 @@ struct csv {
     uint32_t *outputs;           /* [columns]: which target, as the spec numbers them */
     uint64_t counts[2];          /* rows of the parts */
     char **words;                /* sorted; those of the labels */
+    uint32_t *places;            /* [words_count] of --labels: where each was said; else NULL */
+    const char **said;           /* [words_count] of --labels: the words in that order */
+    char *labels;                /* the same, with commas, for messages */
     size_t words_count;
     bool has_words;               /* false: labels are numbers */
     uint32_t number_max;          /* of the labels, while all are numbers */
@@ -71,6 +75,9 @@ static void csv_destroy(struct data_source *source)
     mem_free(csv->features_names);
     mem_free(csv->slots);
     mem_free(csv->words);
+    mem_free(csv->places);
+    mem_free(csv->said);
+    mem_free(csv->labels);
     mem_free(csv->roles);
     mem_free(csv->outputs);
     mem_free(csv->moments);
@@ -142,6 +149,11 @@ static enum rc learn_label(const struct pass *pass, const struct csv_row *row, c
     }
     place = word_place(csv, word, &is_there);
     if (is_there) return RC_OK;
+    if (csv->places != NULL) {
+        return csv_fault(pass->rows, row->line, why,
+                         "label '%.40s' is none of the classes that were given: %.120s%s", word,
+                         csv->labels, strlen(csv->labels) > 120 ? "..." : "");
+    }
     if (csv->words_count == WORDS_MAX) {
         return csv_fault(pass->rows, row->line, why,
                          "more than %d different labels; target=COLUMN predicts numbers",
@@ -159,6 +171,51 @@ static enum rc learn_label(const struct pass *pass, const struct csv_row *row, c
     return RC_OK;
 }
 
+/* The classes are said beforehand, in the order in which the model numbers them. */
+static enum rc take_labels(struct csv *csv, const char *labels, struct fault *why)
+{
+    size_t count = 0;
+
+    csv->labels = mem_string(labels);
+    if (csv->labels == NULL) return data_no_memory(why, "read labels");
+    for (char *at = csv->labels; *at != '\0'; at++) {
+        if (*at != '\n') continue;
+        count++;
+        *at = at[1] == '\0' ? '\0' : ',';
+    }
+    if (count == 0 || count > WORDS_MAX) {
+        return fault_set(why, RC_LIMIT, "--labels: from 1 to %d words", WORDS_MAX);
+    }
+    csv->places = mem_array(count, sizeof *csv->places);
+    csv->said = mem_array(count, sizeof *csv->said);
+    if (csv->places == NULL || csv->said == NULL) return data_no_memory(why, "read labels");
+    for (size_t said = 0; said < count; said++, labels += strcspn(labels, "\n") + 1) {
+        const size_t length = strcspn(labels, "\n");
+        char word[WORD_BYTES_MAX + 1];
+        bool is_there;
+        size_t place;
+
+        if (length == 0 || length > WORD_BYTES_MAX) {
+            return fault_set(why, RC_USAGE, "--labels: one is empty or longer than %d bytes",
+                             WORD_BYTES_MAX);
+        }
+        memcpy(word, labels, length);
+        word[length] = '\0';
+        place = word_place(csv, word, &is_there);
+        if (is_there) return fault_set(why, RC_USAGE, "--labels: '%.40s' is there twice", word);
+        for (size_t i = csv->words_count++; i > place; i--) {
+            csv->words[i] = csv->words[i - 1];
+            csv->places[i] = csv->places[i - 1];
+        }
+        csv->words[place] = mem_string(word);
+        if (csv->words[place] == NULL) return data_no_memory(why, "read labels");
+        csv->places[place] = (uint32_t)said;
+        csv->said[said] = csv->words[place];
+    }
+    csv->has_words = true;
+    return RC_OK;
+}
+
 static enum rc find_label(const struct pass *pass, const struct csv_row *row, const char *word,
                           uint32_t *class, struct fault *why)
 {
@@ -171,7 +228,7 @@ static enum rc find_label(const struct pass *pass, const struct csv_row *row, co
                          "label '%.40s' is new: the file has changed since the start", word);
     }
     if (csv->has_words) {
-        *class = (uint32_t)place;
+        *class = csv->places == NULL ? (uint32_t)place : csv->places[place];
         return RC_OK;
     }
     CHECK(parse_class(word, class));
@@ -547,12 +604,10 @@ static enum rc describe(struct csv *csv, struct dataset_info *info, struct fault
     } else {
         info->classes = csv->has_words ? (uint32_t)csv->words_count : csv->number_max + 1;
         if (csv->has_words) info->class_words = (const char *const *)csv->words;
+        if (csv->said != NULL) info->class_words = csv->said;
     }
     rc = data_source_normal(&csv->base, info, why);
-    for (size_t f = 0; rc == RC_OK && f < csv->features; f++) {
-        data_moments_normal(&csv->moments[f], &csv->base.normal[f],
-                            &csv->base.normal[csv->features + f]);
-    }
+    if (rc == RC_OK) rc = data_source_measured(&csv->base, info, csv->moments, why);
     mem_free(csv->moments);
     csv->moments = NULL;
     return rc;
@@ -568,6 +623,9 @@ enum rc csv_open_source(const struct data_spec *spec, const struct dataset_optio
     csv->base.ops = &csv_ops;
     rc = read_spec(spec, csv, why);
     if (rc == RC_OK) rc = read_first_row(spec, csv, options->columns, why);
+    if (rc == RC_OK && options->labels != NULL && options->labels[0] != '\0' && csv->targets == 0) {
+        rc = take_labels(csv, options->labels, why);
+    }
     if (rc == RC_OK) rc = survey(csv, why);
     if (rc == RC_OK) rc = describe(csv, info, why);
     if (rc != RC_OK) {

@@ -255,7 +255,7 @@ static void describe(struct npy *npy, struct dataset_info *info)
 }
 
 /* Means and deviations of the training samples' channels. */
-static enum rc measure(struct npy *npy, const struct dataset_info *info, struct fault *why)
+static enum rc measure(struct npy *npy, struct dataset_info *info, struct fault *why)
 {
     struct data_moments *moments = mem_array(info->channels, sizeof *moments);
     size_t area = (size_t)info->height * info->width;
@@ -275,10 +275,7 @@ static enum rc measure(struct npy *npy, const struct dataset_info *info, struct 
         }
     }
     if (rc == RC_OK) rc = data_stream_finish(reader.stream, why);
-    for (uint32_t c = 0; rc == RC_OK && c < info->channels; c++) {
-        data_moments_normal(&moments[c], &npy->base.normal[c],
-                            &npy->base.normal[info->channels + c]);
-    }
+    if (rc == RC_OK) rc = data_source_measured(&npy->base, info, moments, why);
     reader_close(&reader);
     mem_free(moments);
     return rc;

@@ -31,7 +31,7 @@ TABLE = """
 21 SYNC_REQ 0 digest 1 page
 22 SYNC 0 page 1 records 2 pages
 25 PROGRESS 0 lineage 1 samples 2 step 3 round 4 is_serving 5 is_done [6 busy] [7 left_ms]
-   8 is_settled
+   8 is_settled [9 measured_samples] [10 measured]
 32 DIALBACK_REQ 0 nonce
 33 DIALBACK 0 nonce 1 code
 40 OFFER 0 round 1 step 2 schema 3 codec 4 chunks 5 alpha 6 deadline_ms 7 lineage

@@ -6,6 +6,8 @@
 
 #include "peer/times.h"
 
+#include <stdio.h>
+
 enum rc door_listen(struct node *node, struct fault *why)
 {
     struct door *door = node->door = mem_alloc(sizeof *door);
@@ -37,6 +39,11 @@ static void fill_hello(const struct node *node, struct hello *hello)
     }
     hello->schema = schema_digest(node->schema);
     memcpy(hello->spec, options->spec, sizeof hello->spec);
+    if (options->classes != NULL && options->classes[0] != '\0') { /* a label may be the reason */
+        const size_t used = strlen(hello->spec);
+
+        snprintf(hello->spec + used, sizeof hello->spec - used, "; classes %s", options->classes);
+    }
     strategy_method(options->strategy, lane_moments_name(node), hello->method,
                     sizeof hello->method);
 }

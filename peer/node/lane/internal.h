@@ -81,10 +81,6 @@ void lane_left_stepped(struct node *node);
 /** All are zero, and of no update: Adam corrects its next steps as its first ones. */
 MUST_USE enum rc lane_moments_begin_anew(struct node *node);
 
-/* sections.c: in the lane */
-/** `values`: all of the section. */
-MUST_USE enum rc lane_assign(struct node *node, enum section section, const float *values);
-
 /* tracking.c: in the lane */
 /** The model was replaced. */
 void lane_tracking_reset(struct node *node);

@@ -53,7 +53,10 @@ enum rc lane_replace(struct node *node, const struct lane_model *model)
     const struct learner_ops *learner = node->lane->learner->ops;
     enum rc rc = RC_OK;
 
-    if (model->parameters != NULL) rc = lane_assign(node, SECTION_PARAMETERS, model->parameters);
+    if (model->input != NULL) rc = lane_assign(node, SECTION_INPUT, model->input);
+    if (rc == RC_OK && model->parameters != NULL) {
+        rc = lane_assign(node, SECTION_PARAMETERS, model->parameters);
+    }
     if (rc == RC_OK && model->buffers != NULL) {
         rc = lane_assign(node, SECTION_BUFFERS, model->buffers);
     }

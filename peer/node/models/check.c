@@ -52,7 +52,9 @@ void models_hear(struct node *node, struct neighbour *neighbour,
         rounds_far_is_over(node, neighbour);
     }
     if (!neighbour->has_progress) neighbour->first_step = progress->step;
+    models_input_hear(node, neighbour->id, progress);
     neighbour->progress = *progress;
+    neighbour->progress.measured = NULL; /* it was borrowed */
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
     models_said_changed(node);

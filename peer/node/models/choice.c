@@ -395,6 +395,11 @@ static bool choose_restarted(const struct node *node, struct models_wanted *want
     return most > 0;
 }
 
+uint32_t models_unlike(const struct node *node)
+{
+    return said(node)->unlike;
+}
+
 uint32_t models_heard(const struct node *node)
 {
     return said(node)->heard;
@@ -411,12 +416,27 @@ static bool is_hearing(struct node *node)
     return node_now(node) < choice->heard_ns + CHOICE_OUTVOTE_NS;
 }
 
+/* Where each began from data of its own the models are unlike, so all of them choose as new ones
+ * do, those too that count as training and have not taken a step. */
+static bool choose_unbegun(const struct node *node, struct models_wanted *wanted)
+{
+    bool is_other = choose_as_new(node, wanted);
+
+    if (wanted->samples_least == 0 && models_input_is_agreeing(node)) return false;
+    if (node->state == NODE_TRAINING && digest_is_equal(wanted->lineage, node->lineage)) {
+        return false; /* who has the same model began a moment sooner */
+    }
+    return is_other;
+}
+
 enum models_chosen models_choose(struct node *node, struct models_wanted *wanted)
 {
     bool is_other;
 
     *wanted = (struct models_wanted){.samples_least = 0};
-    if (node->state == NODE_TRAINING) {
+    if (models_input_is_open(node)) {
+        is_other = choose_unbegun(node, wanted);
+    } else if (node->state == NODE_TRAINING) {
         is_other = choose_in_training(node, wanted);
     } else if (node->model_samples == 0) {
         is_other = choose_as_new(node, wanted);

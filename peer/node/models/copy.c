@@ -44,7 +44,8 @@ static enum rc copy_rule(struct models_donation *donation)
 
 enum rc models_copy(struct models_donation *donation)
 {
-    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS,
+                                       SECTION_INPUT};
     struct donor_snapshot *snapshot = &donation->snapshot;
     enum rc rc = RC_OK;
 

@@ -92,7 +92,30 @@ struct models_taking {
     bool keeps;          /* what is given up is written down first */
     bool has_kept;       /* it was */
     bool leaves_moments; /* the donor's are out of all proportion */
+    bool is_forged;      /* its normalisation is not that of the lineage */
     struct sketch_opinion opinion;
+};
+
+/* What a neighbour told of its own data. */
+struct models_measured {
+    struct peer_id id;
+    uint64_t samples;
+    float *values; /* [2][channels]; owned */
+};
+
+/* The normalisation of the input, until the first step: node/models/input.c. */
+struct models_input {
+    size_t channels;           /* 0: it is nothing that is agreed on */
+    float *initial, *assigned; /* whole sections: of this peer's data alone, and the job's */
+    float *wanted;             /* by all that told */
+    struct models_measured told[LINKS_MAX];
+    uint32_t told_count;
+    bool is_changed;          /* `told` is, since it was merged */
+    bool is_due;              /* `wanted` is to be assigned */
+    bool is_over;             /* it stays as it is */
+    uint64_t since_ns;        /* since then members hold another model than ours; 0: none does */
+    struct digest parameters; /* of the initial ones */
+    bool has_parameters, has_initial;
 };
 
 struct models {
@@ -113,6 +136,7 @@ struct models {
     struct models_sketching sketching;
     struct models_check check;
     struct models_taking taking;
+    struct models_input input;
     uint64_t told_ns, told_bytes; /* of a download, to people */
     uint64_t progress_due_ns;     /* neighbours hear how far we are */
 };
@@ -125,7 +149,33 @@ void models_refuse(struct node *node, bool is_lie);
 /** Nothing is downloaded for now: training goes on with what we have. */
 void models_put_off(struct node *node);
 
+/* input.c: how the input is normalised */
+MUST_USE enum rc models_input_create(struct node *node);
+void models_input_destroy(struct node *node);
+/** This peer's own numbers, if they are still to be told. */
+void models_input_fill(const struct node *node, struct message_progress *progress);
+void models_input_hear(struct node *node, struct peer_id from,
+                       const struct message_progress *progress);
+void models_input_forget(struct node *node, struct peer_id peer);
+void models_input_tick(struct node *node, uint64_t now_ns);
+/** It has the model of its own data, and no step was taken with it. */
+bool models_input_is_open(const struct node *node);
+/** ...and waits for what others tell of theirs, rather than take a model that is there. */
+bool models_input_is_agreeing(const struct node *node);
+/** Another one is to be assigned. */
+bool models_input_is_due(const struct node *node);
+/** In the lane: assign what is due, and say what the model is known by, of its initial parameters.
+ */
+MUST_USE enum rc models_input_run(struct node *node, struct digest *lineage);
+void models_input_prepare(struct node *node);
+/** In the lane, of a download: does its normalisation belong to the lineage? RC_AUTH: no. */
+MUST_USE enum rc models_input_check(struct node *node);
+/** A download was taken over. */
+void models_input_taken(struct node *node);
+
 /* choice.c: which model wins */
+/** Neighbours that offer another lineage than ours. */
+uint32_t models_unlike(const struct node *node);
 enum models_chosen models_choose(struct node *node, struct models_wanted *wanted);
 /** While a model is downloaded: members that were met since speak against it. */
 bool models_chose_wrong(struct node *node);

@@ -30,6 +30,7 @@ void models_tell(struct node *node, const struct peer_id *to)
     message.as.progress.is_serving = is_serving(node);
     rounds_fill_progress(node, &message.as.progress);
     message.as.progress.left_ms = lane_left_ms(node);
+    models_input_fill(node, &message.as.progress);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {
@@ -87,7 +88,7 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
         node->models->retry_ns = node_now(node) + NODE_RETRY_NS;
         return;
     }
-    if (node->state == NODE_TRAINING || node->model_samples > 0) {
+    if ((node->state == NODE_TRAINING && !models_input_is_open(node)) || node->model_samples > 0) {
         log_warn(node->options.log, "%s: downloading it",
                  is_same ? "the swarm's model is many steps ahead of this peer's"
                          : "the neighbours train another model, which comes before this peer's");
@@ -95,7 +96,7 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
     if (node->state == NODE_TRAINING && node->round != NULL) {
         round_cancel(node->round, "another model is being taken");
     }
-    node->models->gave_way = node->state == NODE_TRAINING;
+    node->models->gave_way = node->state == NODE_TRAINING && !models_input_is_open(node);
     node->models->wanted = *wanted;
     node->models->check.lease = 0; /* a new listing comes */
     node->models->told_ns = node_now(node);
@@ -150,6 +151,7 @@ static void prepare(struct node *node)
     joiner->credit = door_bucket_credit;
     joiner->context = node;
     joiner->want = strategy->rule->is_outer ? 31 : 7; /* all of it */
+    if (node->schema->values[SECTION_INPUT] > 0) joiner->want |= 32;
     donor_set_methods(node->models->donor, joiner->moments, rule);
 }
 
@@ -164,13 +166,14 @@ enum rc models_create(struct node *node)
     model->donor = donor_create(node->schema, node->options.identity, run_id);
     if (model->joiner == NULL || model->donor == NULL) return RC_NOMEM;
     prepare(node);
-    return RC_OK;
+    return models_input_create(node);
 }
 
 void models_destroy(struct node *node)
 {
     if (node->models == NULL) return;
     models_donation_deinit(node);
+    models_input_destroy(node);
     joiner_destroy(node->models->joiner);
     donor_destroy(node->models->donor);
     mem_free(node->models);
@@ -179,6 +182,7 @@ void models_destroy(struct node *node)
 void models_on_link_lost(struct node *node, struct peer_id peer)
 {
     models_said_changed(node);
+    models_input_forget(node, peer);
     joiner_on_link_lost(node->models->joiner, peer, node_now(node), &node->outbox);
     donor_on_link_lost(node->models->donor, peer, node_now(node));
 }
@@ -209,19 +213,29 @@ void models_decide(struct node *node)
 /* What it is known by is what it is at first. */
 static bool lacks_lineage(struct node *node)
 {
-    return !node->has_lineage;
+    return !node->has_lineage || models_input_is_due(node);
+}
+
+static enum border_next prepare_hash(struct node *node, struct border_job *job)
+{
+    (void)job;
+    models_input_prepare(node);
+    return BORDER_SUBMIT;
 }
 
 static void run_hash(struct border_job *job)
 {
     struct node *node = job->node;
-    float *plane = mem_aligned(node->values * sizeof(float));
+    float *plane;
 
-    job->rc = RC_NOMEM;
-    if (plane == NULL) return;
-    job->rc = lane_export(node, SECTION_PARAMETERS, plane);
-    if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
-    mem_free(plane);
+    job->digest = node->models->input.parameters;
+    if (!node->models->input.has_parameters) {
+        plane = mem_aligned(node->values * sizeof(float));
+        job->rc = plane == NULL ? RC_NOMEM : lane_export(node, SECTION_PARAMETERS, plane);
+        if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
+        mem_free(plane);
+    }
+    if (job->rc == RC_OK) job->rc = models_input_run(node, &job->digest);
 }
 
 static void hashed(struct node *node, struct border_job *job)
@@ -238,8 +252,11 @@ static void hashed(struct node *node, struct border_job *job)
     models_decide(node);
 }
 
-const struct border_work border_hash = {
-    .states = BORDER_ALIVE, .when = lacks_lineage, .run = run_hash, .done = hashed};
+const struct border_work border_hash = {.states = BORDER_ALIVE,
+                                        .when = lacks_lineage,
+                                        .prepare = prepare_hash,
+                                        .run = run_hash,
+                                        .done = hashed};
 
 /* Others have been met since, and what they say speaks against what is on its way. */
 static void reconsider(struct node *node)
@@ -425,6 +442,7 @@ void models_tick(struct node *node, uint64_t now_ns)
     joiner_moved(node);
     reconsider(node);
     models_check_tick(node, now_ns);
+    models_input_tick(node, now_ns);
     donor_tick(node->models->donor, now_ns);
     if (now_ns >= node->models->progress_due_ns) {
         node->models->progress_due_ns = now_ns + NODE_PROGRESS_NS;

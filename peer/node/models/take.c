@@ -35,10 +35,12 @@ static void take(struct border_job *job)
     struct lane_model model = {.parameters = section_of(node, SECTION_PARAMETERS),
                                .buffers = section_of(node, SECTION_BUFFERS),
                                .moments = section_of(node, SECTION_MOMENTS),
+                               .input = section_of(node, SECTION_INPUT),
                                .step = node->models->taking.step,
                                .updates = joiner_manifest(node->models->joiner)->updates};
 
-    job->rc = models_check_run(node);
+    job->rc = models_input_check(node);
+    if (job->rc == RC_OK) job->rc = models_check_run(node);
     if (job->rc == RC_OK) keep_before(job);
     if (node->models->taking.leaves_moments) model.moments = NULL;
     if (job->rc == RC_OK) job->rc = lane_replace(node, &model);
@@ -75,6 +77,12 @@ static void refuse_mixture(struct node *node)
 /* Is it not taken? Then another donor is asked, or, where what we have cannot be kept, nobody. */
 static bool is_refused(struct node *node, const struct border_job *job)
 {
+    if (node->models->taking.is_forged) {
+        log_warn(node->options.log, "a downloaded model is not used: its inputs are normalised by "
+                                    "other numbers than those of the swarm's model");
+        models_refuse(node, true);
+        return true;
+    }
     if (job->rc == RC_AUTH || job->rc == RC_BUSY) {
         if (node->models->taking.is_mixed) {
             refuse_mixture(node);
@@ -125,6 +133,7 @@ static void done(struct node *node, struct border_job *job)
     }
     models_chose(node);
     take_counts(node);
+    models_input_taken(node);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         rounds_far_is_over(node, &node->neighbours[i]);
     }

@@ -264,14 +264,13 @@ bool rounds_wait_for_peers(struct node *node)
     uint32_t wanted = node->options.start_with, ready;
 
     if (node->rounds->has_started) return false;
+    if (models_input_waits(node)) return true;
     ready = ready_to_start(node);
-    if (ready >= wanted || node->own_steps > 0 || have_others_begun(node)) {
-        node->rounds->has_started = true;
-        return false;
-    }
     membership_counts(node->membership, &counts);
-    if (ready > START_LINKS && counts.likely + 1 >= wanted) {
+    if (ready >= wanted || node->own_steps > 0 || have_others_begun(node) ||
+        (ready > START_LINKS && counts.likely + 1 >= wanted)) {
         node->rounds->has_started = true;
+        models_input_settle(node);
         return false;
     }
     if (!node->rounds->is_wait_told) {

@@ -28,6 +28,7 @@ static const enum message_type example_types[] = {
     MESSAGE_OUTCOME_TOLD};
 
 struct example_bytes {
+    uint8_t measured[MEASURED_BYTES_MAX];
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
     uint8_t blob[CHUNKS_MAX / 8], norms[SKETCH_BYTES], hashes[MANIFEST_HASHES_MAX * DIGEST_BYTES];
     char text[STATUS_BYTES_MAX];
@@ -194,6 +195,10 @@ static inline bool example_session(struct source *s, struct message *m)
         m->as.progress.busy = (uint8_t)any32(s, 1, UINT8_MAX);
         m->as.progress.left_ms = any32(s, 1, UINT32_MAX);
         m->as.progress.is_settled = any(s, 0, 1) != 0;
+        m->as.progress.measured_samples = any(s, 1, UINT64_MAX);
+        m->as.progress.measured = s->bytes->measured;
+        m->as.progress.measured_bytes = 8 * few(s, MEASURED_BYTES_MAX / 8, 1);
+        fill(s, s->bytes->measured, sizeof s->bytes->measured);
         return true;
     default:
         return false;
@@ -342,7 +347,7 @@ static inline void example_state(struct source *s, struct message *m)
 {
     switch (m->type) {
     case MESSAGE_STATE_REQ:
-        m->as.state_req.want = any32(s, 1, 7);
+        m->as.state_req.want = any32(s, 1, 63);
         m->as.state_req.round = any(s, 0, UINT64_MAX);
         m->as.state_req.base = any32(s, 0, UINT32_MAX);
         break;

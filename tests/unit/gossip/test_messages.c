@@ -94,6 +94,10 @@ static bool same_message(struct message *a, const struct message *b)
         is_same = is_same && same_bytes(&a->as.manifest_page.hashes, b->as.manifest_page.hashes,
                                         b->as.manifest_page.hashes_bytes);
         break;
+    case MESSAGE_PROGRESS:
+        is_same = is_same && same_bytes(&a->as.progress.measured, b->as.progress.measured,
+                                        b->as.progress.measured_bytes);
+        break;
     case MESSAGE_SKETCH:
         is_same = is_same &&
                   same_bytes(&a->as.sketch.values, b->as.sketch.values, b->as.sketch.values_bytes);
@@ -245,7 +249,7 @@ static bool may_be_missing(enum message_type type, int key)
 {
     if (type == MESSAGE_START) return key == 10 || key == 11;
     if (type == MESSAGE_CREDIT) return key == 2;
-    if (type == MESSAGE_PROGRESS) return key == 6 || key == 7;
+    if (type == MESSAGE_PROGRESS) return key == 6 || key == 7 || key == 9 || key == 10;
     return (type == MESSAGE_JOIN && (key == 3 || key == 4)) || (type == MESSAGE_MEAN && key == 4);
 }
 
@@ -338,6 +342,7 @@ static const struct {
     VALUE(MESSAGE_PROGRESS, 0, "\xc4\x02xx", RC_FORMAT),
     VALUE(MESSAGE_PROGRESS, 4, "\x01", RC_FORMAT),
     VALUE(MESSAGE_PROGRESS, 4, "\xc2", RC_OK),
+    VALUE(MESSAGE_PROGRESS, 10, "\xc4\x07xxxxxxx", RC_FORMAT), /* not whole channels */
     VALUE(MESSAGE_OFFER, 0, "\xc4\x02xx", RC_FORMAT),
     VALUE(MESSAGE_OFFER, 3,
           "\xd9\x1f"
@@ -401,7 +406,8 @@ static const struct {
     VALUE(MESSAGE_CREDIT, 1, "\x00", RC_OK),
     VALUE(MESSAGE_CANCEL, 1, "\x02", RC_FORMAT),
     VALUE(MESSAGE_STATE_REQ, 0, "\x00", RC_FORMAT),
-    VALUE(MESSAGE_STATE_REQ, 0, "\x20", RC_FORMAT),
+    VALUE(MESSAGE_STATE_REQ, 0, "\x3f", RC_OK),
+    VALUE(MESSAGE_STATE_REQ, 0, "\x40", RC_FORMAT),
     VALUE(MESSAGE_STATE_MANIFEST, 2, "\xc4\x08\x00xxxxxxx", RC_FORMAT),
     VALUE(MESSAGE_STATE_MANIFEST, 2, "\xc4\x09\x08\x00\x00\x00\x00\x00\x00\x00\x00", RC_FORMAT),
     VALUE(MESSAGE_STATE_MANIFEST, 2, "\xc4\x09\x07\x00\x00\x00\x80\x00\x00\x00\x00", RC_OK),
