@@ -12,8 +12,6 @@
 #include "peer/cli/options.h"
 #include "replica/data/dataset.h"
 
-struct dataset_info;
-
 /* What the flags leave to others. */
 struct settings_chosen {
     const struct strategy *strategy;

@@ -29,6 +29,7 @@ lay_out() {
     echo rooms,price >table.csv
     for ((i = 0; i < 200; i++)); do echo "$((i % 9)),$((i % 9 * 100 + i % 3))"; done >>table.csv
     cat /usr/share/common-licenses/GPL-2 >licences.txt
+    bash "$root/tests/bench/hospitals.sh"
 }
 
 peers=() # that the section has started: number of the process, and its line
