@@ -42,7 +42,7 @@ static bool is_everywhere(const char *data)
 void settings_classes(const struct dataset_info *data, char *text, size_t cap)
 {
     size_t at = 0;
-    const bool has_words = data->input == DATA_VECTORS && data->class_words != NULL;
+    const bool has_words = data != NULL && data->input == DATA_VECTORS && data->class_words != NULL;
 
     text[0] = '\0';
     for (uint32_t i = 0; has_words && i < data->classes; i++) {

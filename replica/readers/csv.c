@@ -150,9 +150,10 @@ static enum rc learn_label(const struct pass *pass, const struct csv_row *row, c
     place = word_place(csv, word, &is_there);
     if (is_there) return RC_OK;
     if (csv->places != NULL) {
-        return csv_fault(pass->rows, row->line, why,
-                         "label '%.40s' is none of the classes that were given: %.120s%s", word,
-                         csv->labels, strlen(csv->labels) > 120 ? "..." : "");
+        (void)csv_fault(pass->rows, row->line, why,
+                        "label '%.40s' is none of the classes that were given: %.120s%s", word,
+                        csv->labels, strlen(csv->labels) > 120 ? "..." : "");
+        return RC_MISMATCH;
     }
     if (csv->words_count == WORDS_MAX) {
         return csv_fault(pass->rows, row->line, why,

@@ -22,6 +22,85 @@ static void write_table(struct scratch *scratch, const char *name, const char *h
 static const char *const quoted[3] = {"setosa", "\"virginica\"", "\"iris, \"\"blue\"\"\""};
 static const char *const numbers[3] = {"0", "3", "1"};
 
+static enum rc open_labels(const struct scratch *scratch, const char *labels,
+                           struct dataset **dataset, struct fault *why)
+{
+    const struct dataset_options options = {.seed = 1, .labels = labels};
+
+    return open_spec(scratch, "csv:@/t,label=kind", &options, dataset, why);
+}
+
+/* Classes that are said beforehand have that order, whichever of them the file has; a label that is
+ * none of them is refused by its name, and so is a list that is none. */
+static void labels_that_are_given_are_the_classes(void **state)
+{
+    static const char *const words[3] = {"b", "7", "b"};
+    static const struct {
+        const char *labels, *words;
+        enum rc rc;
+    } bad[] = {
+        {"b\na\n", "label '7' is none of the classes that were given: b,a", RC_MISMATCH},
+        {"7\nb\n7\n", "'7' is there twice", RC_USAGE},
+        {"7\n\nb\n", "one is empty", RC_USAGE},
+    };
+    struct scratch scratch;
+    struct dataset *dataset = NULL;
+    struct batch train;
+    struct fault why = {""};
+
+    (void)state;
+    scratch_init(&scratch);
+    write_table(&scratch, "t", "a,b,kind\n", 15, words);
+    assert_int_equal(open_labels(&scratch, "z\nb\na\n7\n", &dataset, &why), RC_OK);
+    assert_int_equal(dataset_info(dataset)->classes, 4);
+    assert_string_equal(dataset_info(dataset)->class_words[0], "z");
+    assert_string_equal(dataset_info(dataset)->class_words[3], "7");
+    train = part_of(dataset, false);
+    for (uint32_t i = 0, row = 0; row < 15; row++) { /* every fifth is for testing */
+        if (row % 5 != 0) assert_int_equal(train.labels[i++], row % 3 == 1 ? 3 : 1);
+    }
+    batch_deinit(&train);
+    dataset_close(dataset);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        uint64_t blocks = mem_blocks();
+
+        assert_int_equal(open_labels(&scratch, bad[i].labels, &dataset, &why), bad[i].rc);
+        if (strstr(why.text, bad[i].words) == NULL) fail_msg("%s", why.text);
+        assert_int_equal(mem_blocks(), blocks);
+    }
+    scratch_deinit(&scratch);
+}
+
+/* Means and deviations of the file are told beside what it is normalised by, which can be set. */
+static void what_was_measured_stays_when_the_normalisation_is_set(void **state)
+{
+    static const float mean[2] = {1, 2}, scale[2] = {0.5F, 4};
+    struct scratch scratch;
+    struct dataset *dataset;
+    const struct dataset_info *info;
+    struct batch train;
+    float before, measured;
+
+    (void)state;
+    scratch_init(&scratch);
+    write_table(&scratch, "t", "a,b,kind\n", 50, numbers);
+    dataset = opened(&scratch, "csv:@/t,label=kind");
+    info = dataset_info(dataset);
+    measured = info->measured[0];
+    assert_float_equal(info->measured[0], info->mean[0], 0);
+    assert_float_equal(info->measured[2] * info->scale[0], 1.0, 1e-6);
+    train = part_of(dataset, false);
+    before = train.values[0] / info->scale[0] + info->mean[0];
+    batch_deinit(&train);
+    dataset_set_normal(dataset, mean, scale);
+    train = part_of(dataset, false);
+    assert_float_equal(train.values[0], (before - 1) / 2, 1e-4);
+    assert_float_equal(info->measured[0], measured, 0);
+    batch_deinit(&train);
+    dataset_close(dataset);
+    scratch_deinit(&scratch);
+}
+
 /* Words are the classes in their sorted order; the header is found by its name; every fifth row is
  * for testing and the training rows' features have mean 0 and deviation 1. */
 static void words_are_classes_and_features_are_standardised(void **state)
@@ -299,6 +378,8 @@ static void short_memory_is_reported_and_leaks_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(labels_that_are_given_are_the_classes),
+        cmocka_unit_test(what_was_measured_stays_when_the_normalisation_is_set),
         cmocka_unit_test(words_are_classes_and_features_are_standardised),
         cmocka_unit_test(whole_numbers_are_their_own_classes),
         cmocka_unit_test(targets_are_numbers_to_predict),
