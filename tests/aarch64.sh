@@ -65,5 +65,10 @@ cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DGRAPEVINE_USE_CUDA=
     -DCMAKE_SYSROOT="$root" -DCMAKE_FIND_ROOT_PATH_MODE_PROGRAM=NEVER \
     -DCMAKE_FIND_ROOT_PATH_MODE_{LIBRARY,INCLUDE,PACKAGE}=ONLY \
     -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-aarch64;-L;$root"
-cmake --build "$build" -j "$jobs"
+# Only the programs of these tests, unless one of them is a script, which may want any.
+mapfile -t tests < <(ctest --test-dir "$build" -N "$@" | sed -nE 's/^ *Test +#[0-9]+: //p' |
+    sed -E 's/^(unit_kernels_.*)_(baseline|avx2|avx512)$/\1/' | sort -u)
+mapfile -t programs < <(ninja -C "$build" -t targets all | sed -n 's/: phony$//p' | grep -xFf <(printf '%s\n' "${tests[@]}"))
+[ ${#programs[@]} -eq ${#tests[@]} ] || programs=(all)
+cmake --build "$build" -j "$jobs" --target "${programs[@]}"
 exec ctest --test-dir "$build" -j "$jobs" --output-on-failure "$@"

@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 
+#include "base/cpu.h"
+
 #include <stddef.h>
 
 #include <immintrin.h>
@@ -12,8 +14,6 @@
 #define AVX512 __attribute__((target("avx512f")))
 #define AVX2   __attribute__((target("avx2,fma")))
 #define INLINE static inline __attribute__((always_inline, unused))
-
-#define UNROLLED _Pragma("GCC unroll 8")
 
 enum { LANES = 16, LANES_AVX2 = 8 };
 

@@ -18,9 +18,8 @@
 #include "peer/link/internal.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
-
-#include <unistd.h>
 
 enum { COPIED_BYTES_MAX = 16 * 1024 }; /* shorter ones lie in a buffer with others */
 #define SEAL_NS_PER_KILOBYTE 450       /* modelled */
@@ -48,7 +47,7 @@ static bool is_quick(const struct links *links, const struct sealer *sealer, siz
 
 size_t links_quick_bytes(void)
 {
-    return sysconf(_SC_NPROCESSORS_ONLN) <= 2 ? LINK_QUICK_BYTES_FEW : LINK_QUICK_BYTES;
+    return cpu_cores() <= 2 ? LINK_QUICK_BYTES_FEW : LINK_QUICK_BYTES;
 }
 
 static struct seal_job *seal_job_create(struct links *links, struct bulk *bulk, size_t bytes)

@@ -101,7 +101,7 @@ static void way_give(struct way *way, int to, uint64_t now)
 
 static void emulate(const int tuns[2], const struct setting *setting, uint64_t until)
 {
-    struct way ways[2] = {{NULL}};
+    struct way ways[2] = {0};
     struct rng rng;
 
     rng_init(&rng, 1, 1);

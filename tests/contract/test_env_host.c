@@ -210,8 +210,8 @@ static void the_store_refuses_what_it_should(void **state)
                                         ".hidden",
                                         "a b",
                                         "a\n",
-                                        "0123456789012345678901234567890123456789"
-                                        "0123456789012345678901234567890123456789"};
+                                        ("0123456789012345678901234567890123456789"
+                                         "0123456789012345678901234567890123456789")};
     struct world *world = *state;
     struct side *side = &world->sides[0];
     struct fault why;

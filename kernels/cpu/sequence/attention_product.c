@@ -44,23 +44,23 @@ CPU_LOOP __attribute__((target("avx2,fma"))) void tile_avx2(const struct tile_pr
     struct corner at = corner_of(p, row, column);
     __m256 sums[ROWS][2];
 
-#pragma GCC unroll 6
-    for (size_t i = 0; i < ROWS; i++) {
+    UNROLLED for (size_t i = 0; i < ROWS; i++)
+    {
         const float *c = at.c + i * c_stride;
         sums[i][0] = p->adds ? _mm256_loadu_ps(c) : _mm256_setzero_ps();
         sums[i][1] = p->adds ? _mm256_loadu_ps(c + HALF) : _mm256_setzero_ps();
     }
     for (size_t k = p->inner; k > 0; k--, at.a += p->a_inner, at.b += p->b_stride) {
         __m256 left = _mm256_loadu_ps(at.b), right = _mm256_loadu_ps(at.b + HALF);
-#pragma GCC unroll 6
-        for (size_t i = 0; i < ROWS; i++) {
+        UNROLLED for (size_t i = 0; i < ROWS; i++)
+        {
             __m256 factor = _mm256_set1_ps(at.a[i * a_row]);
             sums[i][0] = _mm256_fmadd_ps(factor, left, sums[i][0]);
             sums[i][1] = _mm256_fmadd_ps(factor, right, sums[i][1]);
         }
     }
-#pragma GCC unroll 6
-    for (size_t i = 0; i < ROWS; i++) {
+    UNROLLED for (size_t i = 0; i < ROWS; i++)
+    {
         _mm256_storeu_ps(at.c + i * c_stride, sums[i][0]);
         _mm256_storeu_ps(at.c + i * c_stride + HALF, sums[i][1]);
     }
@@ -74,22 +74,22 @@ tile_avx512(const struct tile_product *p, size_t row, size_t column, size_t rows
     struct corner at = corner_of(p, row, column);
     __m512 sums[2 * ROWS];
 
-#pragma GCC unroll 12
-    for (size_t i = 0; i < rows * vectors; i++) {
+    UNROLLED for (size_t i = 0; i < rows * vectors; i++)
+    {
         const float *c = at.c + i / vectors * c_stride + i % vectors * LANES;
         sums[i] = p->adds ? _mm512_loadu_ps(c) : _mm512_setzero_ps();
     }
     for (size_t k = p->inner; k > 0; k--, at.a += p->a_inner, at.b += p->b_stride) {
         __m512 left = _mm512_loadu_ps(at.b);
         __m512 right = vectors > 1 ? _mm512_loadu_ps(at.b + LANES) : left;
-#pragma GCC unroll 12
-        for (size_t i = 0; i < rows * vectors; i++) {
+        UNROLLED for (size_t i = 0; i < rows * vectors; i++)
+        {
             __m512 factor = _mm512_set1_ps(at.a[i / vectors * a_row]);
             sums[i] = _mm512_fmadd_ps(factor, i % vectors == 0 ? left : right, sums[i]);
         }
     }
-#pragma GCC unroll 12
-    for (size_t i = 0; i < rows * vectors; i++) {
+    UNROLLED for (size_t i = 0; i < rows * vectors; i++)
+    {
         _mm512_storeu_ps(at.c + i / vectors * c_stride + i % vectors * LANES, sums[i]);
     }
 }

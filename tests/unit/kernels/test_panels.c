@@ -181,7 +181,7 @@ static void check_scene(const struct scene *s, uint64_t seed)
     float *expected = product_by_twin(s), *first = NULL;
     struct scene other = *s;
 
-    for (int form = panels_best_form(); form >= PANELS_PLAIN; form--) {
+    for (int form = (int)panels_best_form(); form >= PANELS_PLAIN; form--) {
         float *found = product_by((enum panels_form)form, &other);
 
         check_seed(seed, distance(found, expected, count) < 2e-6);

@@ -15,8 +15,8 @@ static const char *const specs[] = {
     "embed:6 dropout:0.3 lstm:7 gru:5 linear:classes",
     "embed:6 rnn:6,truncate=4 last linear:classes",
     "embed:6 [ lstm:6 | gru:6 | ]+ ln last linear:9 relu dropout:0.5 linear:classes",
-    "embed:6 positions:33 bn gru:6 [ linear:classes | tanh linear:classes | ln linear:classes "
-    "]heads",
+    ("embed:6 positions:33 bn gru:6 [ linear:classes | tanh linear:classes | ln linear:classes "
+     "]heads"),
     "embed:8 last [ linear:5 silu linear:classes ]*3",
     "embed:8 [ attention:4,causal=0 | linear:8 sigmoid ]concat linear:6,wn=1 linear:classes",
 };
