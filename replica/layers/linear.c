@@ -130,7 +130,7 @@ static enum rc linear_backward(struct model *model, struct stage *stage,
         .is_first = pass->is_first,
     };
 
-    stage_weights_gradients(model, stage, &back.dweight, &back.dbias);
+    stage_weights_gradients(model, stage, &state->weights, &back.dweight, &back.dbias);
     return state->linear->ops->backward(state->linear, &back);
 }
 

@@ -63,7 +63,8 @@ struct stage_pass {
     uint32_t samples;     /* in this slice */
     uint32_t batch;       /* samples in all */
     bool is_training;     /* a backward pass follows */
-    bool is_first;        /* backward: the slice that overwrites gradients of parameters */
+    bool is_first;        /* backward: the slice that overwrites gradients of parameters; there may
+                             be none, where a step adds up several batches */
     const float *x[STAGE_INPUTS_MAX];
     float *y;
     void *saved;                 /* saved_bytes a sample; NULL in evaluation */

@@ -1,7 +1,7 @@
 /*
  * learner: what others ask of a replica on a device: evaluation, answers, checkpoints that go on
- * where another device or none is, rounds of averaging, the last good state, two devices in one
- * replica.
+ * where another device or none is, rounds of averaging, the last good state, steps of several
+ * batches, two devices in one replica.
  */
 #include "tests/cuda/models.h"
 
@@ -341,6 +341,53 @@ static void the_last_good_state_comes_back(void **state)
     leave(&seat);
 }
 
+/* --- steps of several batches
+ * -------------------------------------------------------------------*/
+
+static size_t memory_of(const struct replica_options *options)
+{
+    struct seat seat = sit(ON_DEVICE, false, options);
+    size_t bytes;
+
+    train(seat.learner, 1);
+    bytes = virtual_memory_used();
+    leave(&seat);
+    return bytes;
+}
+
+/* Passes after the first add to the gradients that are there, directly and recorded (from the third
+ * of their kind on), whatever kind of parameters they are of, and take no memory for it. */
+static void batches_of_a_step_add_up(void **state)
+{
+    static const char *const models[] = {
+        "conv3x3:8,wn=1 bn relu maxpool2 linear:24,wn=1 bn gelu linear:classes",
+        "embed:16 positions:16 [ ln attention:2 ]+ lstm:16 ln linear:classes,tied=1",
+    };
+    struct scratch scratch;
+    char text[512];
+
+    (void)state;
+    scratch_init(&scratch);
+    snprintf(text, sizeof(text), "text:%s", text_made(&scratch));
+    for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
+        struct replica_options options = options_of(models[i], i == 0 ? "digits" : text);
+        struct step_errors apart;
+        size_t bytes;
+
+        options.batch = 4;
+        options.optimizer = "momentum:lr=0.02";
+        if (virtual_memory_used != NULL) bytes = memory_of(&options);
+        options.accumulate = 3;
+        if (virtual_memory_used != NULL) assert_int_equal(memory_of(&options), bytes);
+        apart = steps_apart(ON_DEVICE, &options, 6);
+        printf("%s: each step apart by at most: loss %.1e, parameters %.1e\n", models[i],
+               apart.loss, apart.parameters);
+        assert_true(apart.loss < 1e-5 && apart.parameters < 1e-3);
+        parity_checks++;
+    }
+    scratch_deinit(&scratch);
+}
+
 /* --- several devices
  * ----------------------------------------------------------------------------*/
 
@@ -506,6 +553,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(in_bfloat16_too_a_run_goes_on_to_the_bit),
     cmocka_unit_test(a_snapshot_is_of_its_moment_and_a_difference_is_added),
     cmocka_unit_test(the_last_good_state_comes_back),
+    cmocka_unit_test(batches_of_a_step_add_up),
     cmocka_unit_test_setup_teardown(two_devices_take_the_steps_of_one, make_two_devices,
                                     make_one_device),
     cmocka_unit_test_setup_teardown(two_devices_normalise_their_parts, make_two_devices,
