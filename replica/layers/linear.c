@@ -60,6 +60,7 @@ static enum rc linear_create(struct model *model, struct stage *stage, struct fa
     options.y_stride = stage->out_stride;
     options.rows_max = stage->slice * shape_rows(stage->out);
     stage->keeps_input = true;
+    stage->leaves_dy = stage->activation.kind == ACTIVATION_NONE;
     if (activation_needs_input(stage->activation.kind)) {
         stage->saved_bytes = shape_values(stage->out) * sizeof(float);
     } else {

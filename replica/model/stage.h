@@ -102,7 +102,8 @@ struct stage {
     bool keeps_output;   /* the backward pass reads y */
     bool is_in_place;    /* y may be the memory of x[0] */
     bool is_identity;    /* y is x[0], always */
-    bool is_in_place_back; /* dx of one input may be the memory of dy */
+    bool is_in_place_back; /* dx of an input may be the memory of dy */
+    bool leaves_dy;        /* as it is */
     bool is_padded;        /* computes whole slices: rows behind the last sample are zeroed */
     bool uses_scratch;     /* backward wants stage_pass.scratch where it must add to dx[0] */
     bool ends_segment;     /* what follows needs all slices of this */
