@@ -14,7 +14,7 @@ bool stage_is_normed(const struct stage *stage)
 
 bool stage_is_tied(const struct stage *stage)
 {
-    return stage->partner != UINT32_MAX;
+    return stage->partner != NO_STAGE;
 }
 
 static enum rc add_tensors(struct model *model, struct stage *stage,

@@ -262,6 +262,12 @@ static enum rc pad(struct run *run, const struct stage *stage, struct stage_pass
     return clear_rows(model, pass->dy, shape_values(stage->out), pass->samples, stage->slice);
 }
 
+static void *saved_at(const struct model *model, uint32_t s, uint32_t first)
+{
+    if (model->saved[s] == NULL) return NULL;
+    return (char *)model->saved[s] + (size_t)first * model->stages[s].saved_bytes;
+}
+
 /* Where everything of stage `s` is for the slice that begins at sample `first`. */
 static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t first)
 {
@@ -289,8 +295,9 @@ static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t fir
     }
     if (model->values[stage->output].home != 0) pass.y = value_at(model, stage->output, first);
     if (run->is_backward) pass.dy = gradient_at(model, stage->output, first);
-    if (run->is_training && model->saved[s] != NULL) {
-        pass.saved = (char *)model->saved[s] + (size_t)first * stage->saved_bytes;
+    if (run->is_training) pass.saved = saved_at(model, s, first);
+    if (run->is_backward && stage->joins != NO_STAGE) {
+        pass.joined = saved_at(model, stage->joins, first);
     }
     return pass;
 }

@@ -8,7 +8,7 @@
 
 #include "replica/model/stage.h"
 
-enum { STAGES_MAX = 1024, NO_STAGE = UINT32_MAX };
+enum { STAGES_MAX = 1024 };
 
 struct value {
     struct shape shape;

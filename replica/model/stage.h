@@ -21,6 +21,7 @@
 #include "replica/model/model.h"
 #include "replica/plane/plane.h"
 
+enum { NO_STAGE = UINT32_MAX };
 enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5, STAGE_SHAPE_BYTES = 48 };
 #define STAGE_VALUES_MAX                                                                           \
     (UINT64_C(1) << 32) /* parameters, or values of an activation of a batch                       \
@@ -68,6 +69,7 @@ struct stage_pass {
     const float *x[STAGE_INPUTS_MAX];
     float *y;
     void *saved;                 /* saved_bytes a sample; NULL in evaluation */
+    const void *joined;          /* what stage->joins saved; NULL: it joins none */
     float *dy;                   /* may be overwritten */
     float *dx[STAGE_INPUTS_MAX]; /* NULL: not wanted */
     bool adds[STAGE_INPUTS_MAX]; /* dx += instead of dx = */
@@ -88,6 +90,9 @@ struct stage {
     uint32_t tensors_count;
     uint32_t partner; /* stage number of the other half: batch normalisation, tied embeddings */
     struct activation activation; /* of the next layer, which this stage computes too */
+    uint32_t joins; /* stage whose gelu made the input, and which leaves it to this one to go back
+                       through it; NO_STAGE */
+    bool is_joined; /* its activation is such a one */
     bool has_bias;
     bool is_last;   /* its output is the model's */
     void *state;    /* of the implementation */

@@ -6,6 +6,7 @@
 #include "tests/cuda/models.h"
 
 #include "replica/formats/model_file.h"
+#include "replica/model/plan.h"
 
 #define WITH_STATISTICS                                                                            \
     "conv3x3:8 bn relu maxpool2 dropout:0.2 linear:24 bn gelu dropout:0.1 linear:classes"
@@ -388,6 +389,42 @@ static void batches_of_a_step_add_up(void **state)
     scratch_deinit(&scratch);
 }
 
+/* The layer behind a gelu of GPT-2's kind goes back through it, once: not where something else
+ * stands between the two or reads it, too. */
+static void dense_layers_go_back_through_a_gelu(void **state)
+{
+    static const char spec[] = "linear:40 gelu-tanh linear:24 gelu-tanh "
+                               "[ linear:16 gelu-tanh dropout:0.1 linear:24 gelu-tanh ]+ "
+                               "linear:classes";
+    static const bool wanted[] = {false, true, false, false, false};
+    struct replica_options options = options_of(spec, "digits");
+    struct seat seat = sit(ON_DEVICE, true, &options);
+    const struct model *model = replica_model(seat.learner);
+    struct course got, host;
+    struct step_errors apart;
+    uint32_t dense = 0;
+
+    (void)state;
+    options.optimizer = "momentum:lr=0.02";
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        if (stage->ops != &stage_linear_ops) continue;
+        assert_int_equal(stage->joins != NO_STAGE, wanted[dense]);
+        dense++;
+    }
+    assert_int_equal(dense, ARRAY_COUNT(wanted));
+    apart = steps_apart(ON_DEVICE, &options, 6);
+    assert_true(apart.loss < 1e-5 && apart.parameters < 1e-4);
+    got = course_on(ON_DEVICE, true, &options, 8);
+    host = course_on(ON_PROCESSOR, false, &options, 8);
+    printf("bfloat16: parameters %.1e of their way apart\n", courses_apart(&got, &host).parameters);
+    assert_true(courses_apart(&got, &host).parameters < 3e-2);
+    parity_checks += 2;
+    course_end(&got);
+    course_end(&host);
+    leave(&seat);
+}
+
 /* --- several devices
  * ----------------------------------------------------------------------------*/
 
@@ -554,6 +591,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_snapshot_is_of_its_moment_and_a_difference_is_added),
     cmocka_unit_test(the_last_good_state_comes_back),
     cmocka_unit_test(batches_of_a_step_add_up),
+    cmocka_unit_test(dense_layers_go_back_through_a_gelu),
     cmocka_unit_test_setup_teardown(two_devices_take_the_steps_of_one, make_two_devices,
                                     make_one_device),
     cmocka_unit_test_setup_teardown(two_devices_normalise_their_parts, make_two_devices,
