@@ -38,6 +38,7 @@ struct backend {
     uint32_t pixels_per_slice; /* convolutions run fastest on images of about so many at a time */
     uint32_t rows_per_slice;   /* and dense layers on about so many rows of long sequences */
     uint32_t value_bytes;      /* of an activation: 4, or 2 */
+    bool joins_gelu;           /* dense layers can go back through a gelu: linear_backward.x_pre */
     bool is_host;              /* its memory is the host's: there is nothing to upload */
     bool is_apart;             /* siblings have memory of their own; all_reduce() joins them */
 };

@@ -29,11 +29,14 @@ struct linear {
 struct linear_backward {
     size_t rows;
     const void *x, *pre, *y; /* as in the forward pass */
-    void *dy;                /* overwritten by the gradient before the activation */
-    void *dx;                /* NULL: not wanted; without adds_to_dx it may be the memory of x */
-    bool adds_to_dx;         /* dx += instead of dx = */
-    bool is_first;           /* overwrite dweight and dbias; otherwise they are added to */
-    float *dweight, *dbias;  /* dbias NULL without bias */
+    void *dy;                /* overwritten by the gradient before the activation ... */
+    bool is_joined;          /* ... unless it is that already: see x_pre */
+    const void *x_pre;      /* dx becomes the gradient of these, x being gelu by tanh of them; NULL:
+                               of x. Where backend->joins_gelu, and not with adds_to_dx */
+    void *dx;               /* NULL: not wanted; without adds_to_dx it may be the memory of x */
+    bool adds_to_dx;        /* dx += instead of dx = */
+    bool is_first;          /* overwrite dweight and dbias; otherwise they are added to */
+    float *dweight, *dbias; /* dbias NULL without bias */
 };
 
 struct linear_ops {

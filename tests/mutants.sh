@@ -225,6 +225,7 @@ kernels/cpu/sequence/attention_product.c @ unit_kernels_attention @ a query sees
 replica/learners/task.c @ unit_replica_task @ each thread judges by the first rows' labels @ s/j->labels \+ first\)/j->labels)/
 replica/learners/task.c @ unit_replica_task @ each thread's mean is of its own rows @ s/\.counted = j->counted,/.counted = outputs->samples * j->each,/
 replica/model/memory.c @ unit_replica_model @ the gradient lies where a stage reads the output again @ s/if \(model->stages\[output->producer\]\.keeps_output \|\| /if (/
+replica/model/memory.c @ property_memory_plan @ what a branch ends in spoils the gradient of what it begins with @ s/!model->stages\[maker\]\.leaves_dy \|\| //
 kernels/cpu/sequence/attention.c @ unit_kernels_attention @ earlier sums keep their weight when a larger score comes @ s/f->sums\[q \* padded \+ d\] \*= f->factor\[q\];/(void)f->factor;/
 kernels/cpu/dense/panels.c @ unit_kernels_panels @ a block of the inner index forgets those before it @ s/\.adds = p->adds \|\| block->k > 0,/.adds = p->adds,/
 kernels/cpu/dense/panels.c @ unit_kernels_panels @ relu is taken of what is not the whole sum @ s/p->with_relu && block->k \+ block->inner == panels->inner/p->with_relu/

@@ -11,8 +11,9 @@
  *          rank 0 is there first; the others wait in the group until they are asked for.
  * Failure  the kernel of a rank spins until its peers have come. So a rank that fails aborts the
  *          communicators of all, which lets the others go on to their next all-reduce and fail
- *          there. A call that another thread is entering at that moment is not waited for: NCCL may
- *          be hanging in it.
+ *          there. To abort frees a communicator, so a call that another thread has entered comes
+ *          out first: it only queues, in an instant, unless NCCL hangs in it, and then after
+ *          CALL_MS the abort is what ends it.
  * Ending   communicators are destroyed by the last rank that leaves; recordings, which hold on to
  *          them, must be gone by then, or NCCL waits for them.
  */
@@ -21,8 +22,11 @@
 
 #include <dlfcn.h>
 #include <nccl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+
+enum { CALL_MS = 10000 };
 
 /* The calls of the library. */
 struct nccl {
@@ -40,6 +44,7 @@ struct cuda_group {
     atomic_uint present; /* backends that have not left */
     atomic_uint handed;  /* ranks given out, rank 0 among them */
     _Atomic(ncclComm_t) comms[CUDA_DEVICES_MAX];
+    atomic_bool is_calling[CUDA_DEVICES_MAX];  /* the rank is within a call of NCCL */
     struct backend *waiting[CUDA_DEVICES_MAX]; /* not given out yet */
 };
 
@@ -78,11 +83,21 @@ static enum rc nccl_open(struct nccl *nccl, struct fault *why)
 }
 #endif
 
+/* Its later calls find no communicator: it says that it calls, and then looks for one. */
+static void wait_for_call(const struct cuda_group *group, uint32_t rank)
+{
+    for (int ms = 0; ms < CALL_MS && atomic_load(&group->is_calling[rank]); ms++) {
+        (void)poll(NULL, 0, 1);
+    }
+}
+
 static void group_abort(struct cuda_group *group)
 {
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         ncclComm_t comm = atomic_exchange(&group->comms[rank], NULL);
-        if (comm != NULL) (void)group->nccl.abort(comm);
+        if (comm == NULL) continue;
+        wait_for_call(group, rank);
+        (void)group->nccl.abort(comm);
     }
 }
 
@@ -104,21 +119,24 @@ static enum rc other_failed(struct cuda_backend *cuda)
 enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    const struct nccl *nccl;
+    struct cuda_group *group = cuda->group;
     ncclComm_t comm;
-    ncclResult_t result;
+    ncclResult_t result = ncclSuccess;
     enum rc rc;
 
     if (cuda->is_lost) {
         cuda_group_abort(cuda);
         return RC_DEVICE;
     }
-    if (cuda->group == NULL || n == 0) return RC_OK;
-    comm = atomic_load(&cuda->group->comms[cuda->rank]);
+    if (group == NULL || n == 0) return RC_OK;
+    atomic_store(&group->is_calling[cuda->rank], true);
+    comm = atomic_load(&group->comms[cuda->rank]);
+    if (comm != NULL) {
+        result = group->nccl.all_reduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream);
+    }
+    atomic_store(&group->is_calling[cuda->rank], false);
     if (comm == NULL) return other_failed(cuda);
-    nccl = &cuda->group->nccl;
-    result = nccl->all_reduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream);
-    rc = cuda_check_text(cuda, result == ncclSuccess ? NULL : nccl->error_string(result),
+    rc = cuda_check_text(cuda, result == ncclSuccess ? NULL : group->nccl.error_string(result),
                          "ncclAllReduce", __FILE__, __LINE__);
     if (cuda->is_lost) cuda_group_abort(cuda); /* but not if it could not be recorded */
     return rc;

@@ -307,6 +307,7 @@ enum rc cuda_single_create(uint32_t device, bool is_bf16, struct backend **backe
     cuda->base.pixels_per_slice = UINT32_MAX; /* a device is filled by whole batches */
     cuda->base.rows_per_slice = UINT32_MAX;
     cuda->base.value_bytes = is_bf16 ? 2 : sizeof(float);
+    cuda->base.joins_gelu = true;
     cuda->device = (int)device;
     cuda->is_bf16 = is_bf16;
     rc = set_up(cuda);

@@ -10,7 +10,8 @@
  * rounded once, and gradients of weights stay float32. Sums that are cut into parts are joined in
  * float32. The bias rides on the forward product, and gelu by tanh, which leaves what it is of as
  * well; other activation functions follow it: relu too, since the library's makes 0 of a NaN, which
- * then nobody would notice.
+ * then nobody would notice. Back through such a gelu goes the product dx of the layer behind it;
+ * and dbias, the sums of dy, comes with the product dW, which reads all of dy.
  *
  * Padding A vocabulary is rarely a multiple of 8 (50257), and rows of logits that begin anywhere
  * keep the tensor cores' loads out. So the rows of y may be further apart (y_stride): the copy of
@@ -19,8 +20,10 @@
  *         otherwise; the answer is kept. It depends on nothing else, so equal calls give equal
  *         bits. What cuBLASLt has no algorithm for, and layers of one input or output, where its
  *         epilogues are not to be trusted, cuBLAS multiplies, which takes everything.
- * dbias   by a kernel of our own: BGRADB, the library's epilogue for it, needs an aligned vector,
- *         and parameters lie in their plane side by side.
+ * dbias   of float32 layers, and where the library has no product with it, is a kernel's of ours.
+ *         The library wants an aligned vector and overwrites it, so there is one beside the plane
+ * of gradients, where they lie side by side. Its DGELU_BGRAD would make the sums of the layer
+ *         before in the type of dx, bfloat16; those of dW are float32.
  */
 #include "base/check.h"
 #include "base/mem.h"
@@ -42,7 +45,9 @@ struct form {
 struct operands {
     const void *a, *b;
     void *c;
-    void *pre; /* forward: what gelu is of; NULL: not wanted */
+    void *bias; /* forward: the bias; dW: gets the sums of b; NULL: there is none */
+    const void
+        *pre; /* what gelu is of: forward it is written, for dx it is read; NULL: not wanted */
     bool adds;
     bool with_gelu;
 };
@@ -52,7 +57,7 @@ struct plan {
     size_t rows;
     uint32_t alignments[3]; /* of a, b, c; 0: the plan is not made */
     bool adds;
-    bool with_gelu, with_pre;
+    bool with_bias, with_gelu, with_pre;
     bool is_refused; /* by cuBLASLt */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
@@ -65,6 +70,7 @@ struct linear_cuda {
     struct linear_options options;
     void *weight_bf16;   /* bfloat16: the weights; NULL: operands are float32 */
     void *bias_here;     /* as the epilogue wants it: of the type of y, and aligned; NULL: none */
+    float *bias_sums;    /* its gradient as the epilogue makes it, aligned; NULL: it does not */
     const float *weight; /* borrowed from prepare() */
     uint32_t next;       /* plan to give up when a new one is wanted */
     struct plan plans[PLANS];
@@ -126,42 +132,57 @@ out:
     return rc;
 }
 
-static enum rc describe_epilogue(const struct linear_cuda *l, struct plan *plan)
+static uint32_t epilogue_of(const struct plan *plan)
 {
-    int64_t stride = (int64_t)l->options.out;
-    uint32_t epilogue = l->options.with_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    enum rc rc;
-
-    if (l->options.with_bias) {
-        BLAS_TRY(l->cuda,
-                 cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &l->bias_here, sizeof(l->bias_here)));
+    if (plan->product == PRODUCT_WEIGHT) {
+        return plan->with_bias ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
     }
-    if (plan->with_gelu) {
-        epilogue = l->options.with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    if (plan->product == PRODUCT_INPUT) {
+        return plan->with_pre ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
     }
     if (plan->with_pre) {
-        epilogue =
-            l->options.with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-        BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation,
-                                                         CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                                                         &stride, sizeof(stride)));
+        return plan->with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     }
+    if (plan->with_gelu) {
+        return plan->with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    }
+    return plan->with_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static enum rc describe_epilogue(const struct linear_cuda *l, const struct form *form,
+                                 const struct plan *plan)
+{
+    int64_t stride = (int64_t)form->m;
+    uint32_t epilogue = epilogue_of(plan);
+    enum rc rc;
+
     BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                      &epilogue, sizeof(epilogue)));
+    if (!plan->with_pre) return RC_OK;
+    BLAS_TRY(l->cuda,
+             cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                            &stride, sizeof(stride)));
 out:
     return rc;
 }
 
-/* Where gelu leaves what it is of. */
-static enum rc point_to_pre(const struct linear_cuda *l, const struct plan *plan, void *pre)
+/* Where the epilogue reads and writes. */
+static enum rc point_to(const struct linear_cuda *l, const struct plan *plan,
+                        const struct operands *operands)
 {
     enum rc rc = RC_OK;
 
-    if (!plan->with_pre || plan->operation == NULL) return RC_OK;
-    BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation,
-                                                     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                                     &pre, sizeof(pre)));
+    if (plan->operation == NULL) return RC_OK;
+    if (plan->with_bias) {
+        BLAS_TRY(l->cuda,
+                 cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &operands->bias, sizeof(operands->bias)));
+    }
+    if (plan->with_pre) {
+        BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation,
+                                                         CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                         &operands->pre, sizeof(operands->pre)));
+    }
 out:
     return rc;
 }
@@ -184,7 +205,7 @@ static enum rc describe(const struct linear_cuda *l, const struct form *form, st
     if (rc != RC_OK) goto out;
     rc = describe_matrix(cuda, form->c_type, CUBLAS_OP_N, form->m, form->n, form->c_stride,
                          &plan->c);
-    if (rc == RC_OK && plan->product == PRODUCT_FORWARD) rc = describe_epilogue(l, plan);
+    if (rc == RC_OK) rc = describe_epilogue(l, form, plan);
 out:
     return rc;
 }
@@ -240,14 +261,14 @@ out:
     return rc;
 }
 
-static enum rc plan_make(struct linear_cuda *l, const struct form *form, void *pre,
-                         struct plan *plan)
+static enum rc plan_make(struct linear_cuda *l, const struct form *form,
+                         const struct operands *operands, struct plan *plan)
 {
     enum rc rc = RC_OK;
 
     plan->is_refused = l->options.in == 1 || l->options.out == 1;
     if (!plan->is_refused) rc = describe(l, form, plan);
-    if (rc == RC_OK) rc = point_to_pre(l, plan, pre);
+    if (rc == RC_OK) rc = point_to(l, plan, operands);
     if (rc == RC_OK && !plan->is_refused) rc = choose(l->cuda, plan);
     if (rc != RC_OK) plan_clear(plan);
     return rc;
@@ -263,8 +284,9 @@ static uint32_t alignment_of(const void *block)
 static bool plan_is_for(const struct plan *plan, const struct plan *wanted)
 {
     return plan->product == wanted->product && plan->rows == wanted->rows &&
-           plan->adds == wanted->adds && plan->with_gelu == wanted->with_gelu &&
-           plan->with_pre == wanted->with_pre && plan->alignments[0] == wanted->alignments[0] &&
+           plan->adds == wanted->adds && plan->with_bias == wanted->with_bias &&
+           plan->with_gelu == wanted->with_gelu && plan->with_pre == wanted->with_pre &&
+           plan->alignments[0] == wanted->alignments[0] &&
            plan->alignments[1] == wanted->alignments[1] &&
            plan->alignments[2] == wanted->alignments[2];
 }
@@ -278,6 +300,7 @@ static enum rc plan_find(struct linear_cuda *l, enum product product, size_t row
         .alignments = {alignment_of(operands->a), alignment_of(operands->b),
                        alignment_of(operands->c)},
         .adds = operands->adds,
+        .with_bias = operands->bias != NULL,
         .with_gelu = operands->with_gelu,
         .with_pre = operands->pre != NULL,
     };
@@ -287,12 +310,12 @@ static enum rc plan_find(struct linear_cuda *l, enum product product, size_t row
 
     for (size_t i = 0; i < PLANS; i++) {
         *found = &l->plans[i];
-        if (plan_is_for(*found, &wanted)) return point_to_pre(l, *found, operands->pre);
+        if (plan_is_for(*found, &wanted)) return point_to(l, *found, operands);
     }
     plan = &l->plans[l->next];
     plan_clear(plan);
     *plan = wanted;
-    rc = plan_make(l, &form, operands->pre, plan);
+    rc = plan_make(l, &form, operands, plan);
     if (rc != RC_OK) return rc;
     l->next = (l->next + 1) % PLANS;
     *found = plan;
@@ -315,8 +338,7 @@ out:
     return rc;
 }
 
-/* `is_finished`: bias, and gelu if it was asked for, are in it, if the product is the forward one.
- */
+/* `is_finished`: what was asked for beside the product is done: bias and gelu. */
 static enum rc multiply(struct linear_cuda *l, enum product product, size_t rows,
                         const struct operands *operands, bool *is_finished)
 {
@@ -375,6 +397,7 @@ static void linear_destroy(struct linear *linear)
     for (size_t i = 0; i < PLANS; i++) {
         plan_clear(&l->plans[i]);
     }
+    backend->ops->free(backend, l->bias_sums);
     backend->ops->free(backend, l->bias_here);
     backend->ops->free(backend, l->weight_bf16);
     mem_free(l);
@@ -402,21 +425,26 @@ static const void *weight_of(const struct linear_cuda *l)
     return l->cuda->is_bf16 ? l->weight_bf16 : l->weight;
 }
 
-/* Gelu by tanh is the library's too, where what it is of can be left in rows of 16 bytes. */
-static bool has_gelu(const struct linear_cuda *l, const void *pre)
+/* Gelu by tanh of rows of so many values is the library's too, where what it is of is, or can be
+ * left, in rows of 16 bytes. */
+static bool has_gelu(const struct linear_cuda *l, size_t columns, const void *pre)
 {
-    return l->cuda->is_bf16 && l->options.activation.kind == ACTIVATION_GELU_TANH &&
-           l->options.out % 8 == 0 && (pre == NULL || alignment_of(pre) >= 16);
+    return l->cuda->is_bf16 && columns % 8 == 0 && (pre == NULL || alignment_of(pre) >= 16);
 }
 
 static enum rc linear_forward(struct linear *linear, size_t rows, const void *x, void *pre, void *y)
 {
     struct linear_cuda *l = linear_of(linear);
     const struct linear_options *o = &l->options;
-    bool with_gelu = has_gelu(l, pre), is_finished;
+    bool with_gelu = o->activation.kind == ACTIVATION_GELU_TANH && has_gelu(l, o->out, pre);
+    bool is_finished;
     void *to = pre != NULL && !with_gelu ? pre : y;
-    const struct operands operands = {
-        .a = weight_of(l), .b = x, .c = to, .pre = with_gelu ? pre : NULL, .with_gelu = with_gelu};
+    const struct operands operands = {.a = weight_of(l),
+                                      .b = x,
+                                      .c = to,
+                                      .bias = l->bias_here,
+                                      .pre = with_gelu ? pre : NULL,
+                                      .with_gelu = with_gelu};
     enum rc rc;
 
     CHECK(rows > 0 && rows <= o->rows_max && l->weight != NULL);
@@ -431,32 +459,62 @@ static enum rc linear_forward(struct linear *linear, size_t rows, const void *x,
     return cuda_activation_forward(&l->cuda->base, o->activation, to, y, rows * o->out);
 }
 
+/* dW, and dbias: with it, where the library does both. */
+static enum rc backward_weights(struct linear_cuda *l, const struct linear_backward *pass)
+{
+    struct cuda_backend *cuda = l->cuda;
+    const struct linear_options *o = &l->options;
+    bool is_there = pass->is_first && alignment_of(pass->dbias) >= 16, is_finished;
+    float *sums = is_there && l->bias_sums != NULL ? pass->dbias : l->bias_sums;
+    const struct operands operands = {
+        .a = pass->x, .b = pass->dy, .c = pass->dweight, .bias = sums, .adds = !pass->is_first};
+    enum rc rc = multiply(l, PRODUCT_WEIGHT, pass->rows, &operands, &is_finished);
+
+    if (rc != RC_OK || pass->dbias == NULL) return rc;
+    if (!is_finished || sums == NULL) {
+        return cuda_column_sums(cuda, pass->dy, pass->rows, o->out, o->y_stride, !pass->is_first,
+                                pass->dbias);
+    }
+    if (sums == pass->dbias) return RC_OK;
+    if (!pass->is_first) return cuda_axpy(&cuda->base, 1.0F, sums, pass->dbias, o->out);
+    return cuda->base.ops->copy(&cuda->base, pass->dbias, sums, o->out * sizeof(float));
+}
+
+/* dx, and back through the gelu that made x. */
+static enum rc backward_input(struct linear_cuda *l, const struct linear_backward *pass)
+{
+    static const struct activation gelu = {ACTIVATION_GELU_TANH, 0.0F};
+    bool with_gelu = pass->x_pre != NULL && has_gelu(l, l->options.in, pass->x_pre), is_finished;
+    const struct operands operands = {.a = weight_of(l),
+                                      .b = pass->dy,
+                                      .c = pass->dx,
+                                      .pre = with_gelu ? pass->x_pre : NULL,
+                                      .adds = pass->adds_to_dx,
+                                      .with_gelu = with_gelu};
+    enum rc rc = multiply(l, PRODUCT_INPUT, pass->rows, &operands, &is_finished);
+
+    if (rc != RC_OK || pass->x_pre == NULL || (with_gelu && is_finished)) return rc;
+    return cuda_activation_backward(&l->cuda->base, gelu, pass->x_pre, NULL, pass->dx, pass->dx,
+                                    pass->rows * l->options.in);
+}
+
 static enum rc linear_backward(struct linear *linear, const struct linear_backward *pass)
 {
     struct linear_cuda *l = linear_of(linear);
-    struct cuda_backend *cuda = l->cuda;
     const struct linear_options *o = &l->options;
-    const struct operands weight = {
-        .a = pass->x, .b = pass->dy, .c = pass->dweight, .adds = !pass->is_first};
-    const struct operands input = {
-        .a = weight_of(l), .b = pass->dy, .c = pass->dx, .adds = pass->adds_to_dx};
-    bool is_finished;
     enum rc rc = RC_OK;
 
     CHECK(pass->rows > 0 && pass->rows <= o->rows_max && o->with_gradients);
     CHECK((pass->dbias != NULL) == o->with_bias);
     CHECK(pass->dx == NULL || o->with_input_gradient);
-    if (o->activation.kind != ACTIVATION_NONE) {
-        rc = cuda_activation_backward(&cuda->base, o->activation, pass->pre, pass->y, pass->dy,
+    CHECK(pass->x_pre == NULL || !pass->adds_to_dx);
+    if (o->activation.kind != ACTIVATION_NONE && !pass->is_joined) {
+        rc = cuda_activation_backward(&l->cuda->base, o->activation, pass->pre, pass->y, pass->dy,
                                       pass->dy, pass->rows * o->out);
     }
-    if (rc == RC_OK && pass->dbias != NULL) {
-        rc = cuda_column_sums(cuda, pass->dy, pass->rows, o->out, o->y_stride, !pass->is_first,
-                              pass->dbias);
-    }
-    if (rc == RC_OK) rc = multiply(l, PRODUCT_WEIGHT, pass->rows, &weight, &is_finished);
+    if (rc == RC_OK) rc = backward_weights(l, pass);
     if (rc != RC_OK || pass->dx == NULL) return rc;
-    return multiply(l, PRODUCT_INPUT, pass->rows, &input, &is_finished); /* last: dx may be x */
+    return backward_input(l, pass); /* last: dx may be x */
 }
 
 static const struct linear_ops linear_ops = {
@@ -495,6 +553,10 @@ enum rc cuda_linear_create(struct backend *backend, const struct linear_options 
     if (options->with_bias) {
         l->bias_here = backend->ops->alloc(backend, l->options.y_stride * backend->value_bytes);
         if (l->bias_here == NULL) goto out;
+    }
+    if (cuda->is_bf16 && options->with_bias && options->with_gradients) {
+        l->bias_sums = backend->ops->alloc(backend, options->out * sizeof(float));
+        if (l->bias_sums == NULL) goto out;
     }
     rc =
         cuda_scratch_reserve(cuda, cuda_column_sums_scratch(cuda, options->rows_max, options->out));

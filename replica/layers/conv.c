@@ -147,7 +147,7 @@ static enum rc conv_backward(struct model *model, struct stage *stage,
     float *to = pass->adds[0] ? pass->scratch : pass->dx[0];
     enum rc rc = RC_OK;
 
-    stage_weights_gradients(model, stage, &dweight, &dbias);
+    stage_weights_gradients(model, stage, &state->weights, &dweight, &dbias);
     if (stage->activation.kind == ACTIVATION_RELU) {
         rc = backend->ops->relu_backward(backend, pass->y, pass->dy,
                                          stage->slice * shape_values(stage->out));

@@ -60,6 +60,7 @@ static enum rc linear_create(struct model *model, struct stage *stage, struct fa
     options.y_stride = stage->out_stride;
     options.rows_max = stage->slice * shape_rows(stage->out);
     stage->keeps_input = true;
+    stage->leaves_dy = stage->activation.kind == ACTIVATION_NONE;
     if (activation_needs_input(stage->activation.kind)) {
         stage->saved_bytes = shape_values(stage->out) * sizeof(float);
     } else {
@@ -125,12 +126,14 @@ static enum rc linear_backward(struct model *model, struct stage *stage,
         .pre = pass->saved,
         .y = pass->y,
         .dy = pass->dy,
+        .is_joined = stage->is_joined,
+        .x_pre = pass->joined,
         .dx = pass->dx[0],
         .adds_to_dx = pass->adds[0],
         .is_first = pass->is_first,
     };
 
-    stage_weights_gradients(model, stage, &back.dweight, &back.dbias);
+    stage_weights_gradients(model, stage, &state->weights, &back.dweight, &back.dbias);
     return state->linear->ops->backward(state->linear, &back);
 }
 

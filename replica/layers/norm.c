@@ -383,8 +383,8 @@ static enum rc apply_close_backward(struct model *model, struct stage *stage,
     }
     for (uint32_t g = 0; rc == RC_OK && g * state->ghost < pass->batch; g++) {
         rc = backend->ops->batch_norm_backward_close(
-            backend, &state->norm, state->back_sums + 2 * g * state->norm.shape.channels, g == 0,
-            stage_gradient(model, collect, TENSOR_GAMMA),
+            backend, &state->norm, state->back_sums + 2 * g * state->norm.shape.channels,
+            pass->is_first && g == 0, stage_gradient(model, collect, TENSOR_GAMMA),
             stage_gradient(model, collect, TENSOR_BETA));
     }
     return rc;

@@ -51,7 +51,7 @@ static enum rc embed_backward(struct model *model, struct stage *stage,
     enum rc rc = RC_OK;
 
     /* A tied head has written its part before. */
-    if (pass->is_first && stage->partner == UINT32_MAX) {
+    if (pass->is_first && stage->partner == NO_STAGE) {
         rc = backend->ops->zero(backend, dtable, values * sizeof(float));
     }
     if (rc != RC_OK) return rc;

@@ -14,7 +14,7 @@ bool stage_is_normed(const struct stage *stage)
 
 bool stage_is_tied(const struct stage *stage)
 {
-    return stage->partner != UINT32_MAX;
+    return stage->partner != NO_STAGE;
 }
 
 static enum rc add_tensors(struct model *model, struct stage *stage,
@@ -52,13 +52,18 @@ enum rc stage_weights_create(struct model *model, struct stage *stage,
     weights->norms = backend->ops->alloc(backend, weights->rows * sizeof(float));
     weights->effective =
         backend->ops->alloc(backend, weights->rows * weights->columns * sizeof(float));
-    return weights->norms != NULL && weights->effective != NULL ? RC_OK : RC_NOMEM;
+    if (weights->norms == NULL || weights->effective == NULL) return RC_NOMEM;
+    if (!stage_with_gradients(model)) return RC_OK;
+    weights->gradient =
+        backend->ops->alloc(backend, weights->rows * weights->columns * sizeof(float));
+    return weights->gradient != NULL ? RC_OK : RC_NOMEM;
 }
 
 void stage_weights_deinit(struct model *model, struct stage_weights *weights)
 {
     struct backend *backend = stage_backend(model);
 
+    backend->ops->free(backend, weights->gradient);
     backend->ops->free(backend, weights->effective);
     backend->ops->free(backend, weights->norms);
     *weights = (struct stage_weights){0};
@@ -108,12 +113,17 @@ enum rc stage_weights_take(struct model *model, struct stage *stage, struct stag
     return rc;
 }
 
-void stage_weights_gradients(struct model *model, struct stage *stage, float **weight, float **bias)
+void stage_weights_gradients(struct model *model, struct stage *stage,
+                             const struct stage_weights *weights, float **weight, float **bias)
 {
     *bias = stage->has_bias ? stage_gradient(model, stage, bias_number(stage)) : NULL;
-    *weight = stage_is_tied(stage) ? stage_gradient(model, stage_partner(model, stage), 0)
-                                   : stage_gradient(model, stage, TENSOR_WEIGHT); /* or v */
-    _Static_assert((int)TENSOR_WEIGHT == (int)TENSOR_V, "gathered in the place of v");
+    if (stage_is_normed(stage)) {
+        *weight = weights->gradient;
+    } else if (stage_is_tied(stage)) {
+        *weight = stage_gradient(model, stage_partner(model, stage), 0);
+    } else {
+        *weight = stage_gradient(model, stage, TENSOR_WEIGHT);
+    }
 }
 
 enum rc stage_weights_close(struct model *model, struct stage *stage, struct stage_weights *weights)
@@ -127,7 +137,7 @@ enum rc stage_weights_close(struct model *model, struct stage *stage, struct sta
         .v = stage_values(model, stage, TENSOR_V),
         .g = stage_values(model, stage, TENSOR_G),
         .norms = weights->norms,
-        .dw = stage_gradient(model, stage, TENSOR_V),
+        .dw = weights->gradient,
         .dv = stage_gradient(model, stage, TENSOR_V),
         .dg = stage_gradient(model, stage, TENSOR_G),
     };

@@ -11,6 +11,7 @@
 struct stage_weights {
     size_t rows, columns;     /* the weights as a matrix: a row for each output */
     float *effective, *norms; /* weight-normalised: [rows][columns], [rows]; otherwise NULL */
+    float *gradient;          /* and the gradient of the effective ones, [rows][columns] */
 };
 
 struct stage_weights_shape {
@@ -35,9 +36,9 @@ MUST_USE enum rc stage_weights_take(struct model *model, struct stage *stage,
                                     struct stage_weights *weights, const float **weight,
                                     const float **bias);
 /** Where slices gather the gradients; *bias NULL: there is none. */
-void stage_weights_gradients(struct model *model, struct stage *stage, float **weight,
-                             float **bias);
-/** After the last slice: what was gathered in v's place becomes the gradients of v and g. */
+void stage_weights_gradients(struct model *model, struct stage *stage,
+                             const struct stage_weights *weights, float **weight, float **bias);
+/** After the last slice: gradients of v and g of what was gathered, be it of several passes. */
 MUST_USE enum rc stage_weights_close(struct model *model, struct stage *stage,
                                      struct stage_weights *weights);
 

@@ -31,17 +31,11 @@ static enum rc create_lane(void *context, const struct team_lane *lane)
     struct replica *r = context;
     const struct schema *schema = model_schema(lane->model);
     const struct backend_ops *ops = lane->backend->ops;
-    bool accumulates = r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW;
     size_t workspace = optimizer_workspace(&r->optimizer, schema);
 
     if (workspace > 0) {
         r->device->workspaces[lane->number] = ops->alloc(lane->backend, workspace * sizeof(float));
         if (r->device->workspaces[lane->number] == NULL) return RC_NOMEM;
-    }
-    if (accumulates) {
-        r->device->accumulated[lane->number] =
-            ops->alloc(lane->backend, schema->values[SECTION_GRADIENT] * sizeof(float));
-        if (r->device->accumulated[lane->number] == NULL) return RC_NOMEM;
     }
     if (lane->number == 0) return RC_OK; /* has its moments */
     return model_reserve_moments(lane->model, optimizer_planes(r->optimizer.kind));
@@ -55,11 +49,8 @@ enum rc replica_device_create(struct replica *r, struct fault *why)
 
     r->device = mem_alloc(sizeof(*r->device));
     if (r->device != NULL) {
-        r->device->accumulated = mem_array(devices, sizeof(*r->device->accumulated));
         r->device->workspaces = mem_array(devices, sizeof(*r->device->workspaces));
-        if (r->device->accumulated != NULL && r->device->workspaces != NULL) {
-            rc = team_run(r->team, devices, create_lane, r);
-        }
+        if (r->device->workspaces != NULL) rc = team_run(r->team, devices, create_lane, r);
     }
     if (rc == RC_OK) return RC_OK;
     reason = team_why(r->team);
@@ -71,7 +62,6 @@ static enum rc destroy_lane(void *context, const struct team_lane *lane)
 {
     const struct replica_device *device = context;
 
-    lane->backend->ops->free(lane->backend, device->accumulated[lane->number]);
     lane->backend->ops->free(lane->backend, device->workspaces[lane->number]);
     return RC_OK;
 }
@@ -81,14 +71,13 @@ void replica_device_destroy(struct replica *r)
     struct replica_device *device = r->device;
 
     if (device == NULL) return;
-    if (device->accumulated != NULL && device->workspaces != NULL) {
+    if (device->workspaces != NULL) {
         enum rc rc = team_run(r->team, team_threads(r->team), destroy_lane, device);
         CHECK(rc == RC_OK); /* releasing cannot fail */
     }
     for (int s = 0; s < SECTION_COUNT; s++) {
         r->backend->ops->free(r->backend, device->kept[s]);
     }
-    mem_free(device->accumulated);
     mem_free(device->workspaces);
     mem_free(device);
     r->device = NULL;
@@ -111,34 +100,20 @@ static struct model_feed part_of(const struct replica *r, const struct model_fee
     return mine;
 }
 
-/* Without samples its gradient is 0. */
+/* The first pass of a step overwrites the gradient plane, the others add to it: each is a part of
+ * the step's mean already. Without samples a lane's gradient is 0. */
 static enum rc pass_lane(const struct device_step *step, const struct team_lane *lane)
 {
-    const struct model_feed mine = part_of(step->r, &step->feed, lane);
+    struct model_feed mine = part_of(step->r, &step->feed, lane);
 
+    mine.adds = step->batch > 0;
+    if (lane->samples == 0 && mine.adds) return RC_OK;
     if (lane->samples == 0) {
         return lane->backend->ops->zero(lane->backend, model_plane(lane->model, SECTION_GRADIENT),
                                         model_schema(lane->model)->values[SECTION_GRADIENT] *
                                             sizeof(float));
     }
     return model_train_pass(lane->model, &mine);
-}
-
-/* Each pass overwrites the gradient plane, so all but the last are summed up beside it; they are
- * parts of the step's mean already. */
-static enum rc gather_lane(const struct device_step *step, const struct team_lane *lane)
-{
-    const struct backend_ops *ops = lane->backend->ops;
-    size_t count = model_schema(lane->model)->values[SECTION_GRADIENT];
-    float *gradient = model_plane(lane->model, SECTION_GRADIENT);
-    float *sum = step->r->device->accumulated[lane->number];
-
-    if (step->batches == 1) return RC_OK;
-    if (step->batch == 0) return ops->copy(lane->backend, sum, gradient, count * sizeof(float));
-    if (step->batch + 1 < step->batches) {
-        return ops->axpy(lane->backend, 1.0F, gradient, sum, count);
-    }
-    return ops->axpy(lane->backend, 1.0F, sum, gradient, count);
 }
 
 static enum rc update_lane(const struct replica *r, const struct team_lane *lane)
@@ -180,7 +155,6 @@ static enum rc run_lane(void *context, const struct team_lane *lane)
     const struct device_step *step = context;
     enum rc rc = pass_lane(step, lane);
 
-    if (rc == RC_OK) rc = gather_lane(step, lane);
     if (step->batch + 1 < step->batches) return rc;
     rc = sum_lanes(step, lane, rc);
     return rc == RC_OK && step->updates ? update_lane(step->r, lane) : rc;

@@ -59,7 +59,6 @@ struct replica {
 
 /* Of each of the team's devices, beside its model. */
 struct replica_device {
-    float **accumulated;        /* sum of a step's earlier gradients; NULL without accumulation */
     float **workspaces;         /* the optimizer's; NULL: it needs none */
     float *kept[SECTION_COUNT]; /* the last good values, on the first device; NULL: none yet */
 };

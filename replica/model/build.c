@@ -138,7 +138,8 @@ static void name_stage(const struct builder *b, const struct layer *layer, struc
 static struct stage seed_of(const struct builder *b, const struct stage_ops *ops,
                             const struct layer *layer)
 {
-    struct stage seed = {.ops = ops, .layer = *layer, .inputs_count = 1, .partner = NO_STAGE};
+    struct stage seed = {
+        .ops = ops, .layer = *layer, .inputs_count = 1, .partner = NO_STAGE, .joins = NO_STAGE};
 
     seed.inputs[0] = b->current;
     seed.has_bias = layer->keys[LAYER_BIAS] == 1;
@@ -482,6 +483,25 @@ static enum rc build_layer(struct builder *b, const struct layer *layer)
     }
 }
 
+/* A dense layer whose input is the gelu of another, which nobody else reads, goes back through it
+ * in the product that it makes anyway. */
+static void join_gelus(struct model *model)
+{
+    for (uint32_t s = 0; model->backend->joins_gelu && s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s], *maker;
+        const struct value *x = &model->values[stage->inputs[0]];
+
+        if (stage->ops != &stage_linear_ops || x->producer == NO_STAGE || x->consumers > 1)
+            continue;
+        maker = &model->stages[x->producer];
+        if (maker->ops != &stage_linear_ops || maker->activation.kind != ACTIVATION_GELU_TANH) {
+            continue;
+        }
+        stage->joins = x->producer;
+        maker->is_joined = true;
+    }
+}
+
 static enum rc check_end(const struct model *model, struct fault *why)
 {
     struct shape last = model->values[model->values_count - 1].shape;
@@ -507,5 +527,6 @@ enum rc model_build(struct model *model, struct fault *why)
     }
     if (rc != RC_OK) return rc;
     model->schema.values[SECTION_GRADIENT] = model->schema.values[SECTION_PARAMETERS];
+    join_gelus(model);
     return check_end(model, why);
 }

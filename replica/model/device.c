@@ -1,9 +1,10 @@
 /*
  * A model on a device whose memory is not the host's: how inputs get there and outputs come back,
  * and training passes that stay there: forward, loss and backward without an answer in between,
- * which from the third pass of a size on are one recorded launch (the first may still choose
- * algorithms and take memory). The number of the pass, from which dropout draws, is kept on the
- * device, as a recording repeats its arguments. Thread: the training lane's.
+ * which from the third pass of a kind on are one recorded launch (the first may still choose
+ * algorithms and take memory). Of the batches of a step the first overwrites the gradients, the
+ * others add to them: two recordings. The number of the pass, from which dropout draws, is kept on
+ * the device, as a recording repeats its arguments. Thread: the training lane's.
  */
 #include "replica/model/plan.h"
 
@@ -51,13 +52,19 @@ enum rc model_device_create(struct model *model)
     return RC_OK;
 }
 
-static void forget_recording(struct model *model)
+static void forget_pass(struct model *model, struct recorded_pass *pass)
 {
-    struct model_device *d = model->device;
+    if (pass->recording != NULL) {
+        model->backend->ops->recording_destroy(model->backend, pass->recording);
+    }
+    *pass = (struct recorded_pass){NULL, 0};
+}
 
-    if (d->recording == NULL) return;
-    model->backend->ops->recording_destroy(model->backend, d->recording);
-    d->recording = NULL;
+static void forget_recordings(struct model *model)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(model->device->recorded); i++) {
+        forget_pass(model, &model->device->recorded[i]);
+    }
 }
 
 void model_device_destroy(struct model *model)
@@ -66,7 +73,7 @@ void model_device_destroy(struct model *model)
     struct model_device *d = model->device;
 
     if (d == NULL) return;
-    forget_recording(model);
+    forget_recordings(model);
     backend->ops->free(backend, d->labels);
     backend->ops->free(backend, d->passes);
     backend->ops->free(backend, d->sums);
@@ -282,54 +289,52 @@ static enum rc add_loss(struct model *model, uint32_t batch, bool with_targets, 
 }
 
 /* What is recorded: all that happens on the device. */
-static enum rc run_pass(struct model *model, uint32_t batch, bool with_targets)
+static enum rc run_pass(struct model *model, const struct model_feed *feed)
 {
     struct model_device *d = model->device;
     void *gradient = model_output_gradient(model);
-    enum rc rc = convert_input(model, batch);
+    enum rc rc = convert_input(model, feed->batch);
 
-    if (rc == RC_OK) rc = model_run_forward(model, d->input, batch, true);
-    if (rc == RC_OK) rc = add_loss(model, batch, with_targets, gradient);
+    if (rc == RC_OK) rc = model_run_forward(model, d->input, feed->batch, true);
+    if (rc == RC_OK) rc = add_loss(model, feed->batch, feed->labels == NULL, gradient);
     if (rc != RC_OK || gradient == NULL) return rc;
-    return model_run_backward(model, d->input, batch);
+    return model_run_backward(model, d->input, feed->batch, feed->adds);
 }
 
 /* Nothing of it has run when this returns with RC_OK. */
-static enum rc record(struct model *model, uint32_t batch, bool with_targets)
+static enum rc record(struct model *model, const struct model_feed *feed,
+                      struct recording **recording)
 {
-    struct model_device *d = model->device;
     const struct backend_ops *ops = model->backend->ops;
     enum rc rc = ops->record_begin(model->backend), rc_end;
 
     if (rc != RC_OK) return rc;
-    rc = run_pass(model, batch, with_targets);
-    rc_end = ops->record_end(model->backend, rc == RC_OK ? &d->recording : NULL);
-    d->recorded_batch = batch;
+    rc = run_pass(model, feed);
+    rc_end = ops->record_end(model->backend, rc == RC_OK ? recording : NULL);
     return rc == RC_OK ? rc_end : rc;
 }
 
-static enum rc run_or_replay(struct model *model, uint32_t batch, bool with_targets)
+static enum rc run_or_replay(struct model *model, const struct model_feed *feed)
 {
     struct model_device *d = model->device;
-    bool is_recorded = d->recording != NULL && d->recorded_batch == batch;
-    bool records = !is_recorded && !d->is_unrecordable && model->profile == NULL &&
-                   d->equal_passes >= PASSES_BEFORE_RECORDING;
+    struct recorded_pass *pass = &d->recorded[feed->adds ? 1 : 0];
+    bool records = pass->recording == NULL && !d->is_unrecordable && model->profile == NULL &&
+                   pass->equal_passes >= PASSES_BEFORE_RECORDING;
     enum rc rc = RC_OK;
 
     if (records) {
-        forget_recording(model);
-        rc = record(model, batch, with_targets);
+        rc = record(model, feed, &pass->recording);
         d->is_unrecordable = rc == RC_UNSUPPORTED || rc == RC_NOMEM; /* which recordings take */
         if (rc != RC_OK && !d->is_unrecordable) return rc;
-        is_recorded = rc == RC_OK;
     }
-    if (is_recorded) {
-        rc = model->backend->ops->replay(model->backend, d->recording);
+    if (pass->recording != NULL) {
+        rc = model->backend->ops->replay(model->backend, pass->recording);
         if (rc != RC_STALE) return rc;
-        forget_recording(model);
-        d->equal_passes = 0;
+        forget_pass(model, pass);
     }
-    return run_pass(model, batch, with_targets);
+    rc = run_pass(model, feed);
+    if (rc == RC_OK) pass->equal_passes++;
+    return rc;
 }
 
 /* What a pass reads goes up. */
@@ -367,18 +372,15 @@ enum rc model_train_pass(struct model *model, const struct model_feed *feed)
     if (rc != RC_OK) return rc;
     if (feed->batch != d->recorded_batch || model->first != d->recorded_first ||
         with_targets != d->with_targets) {
-        forget_recording(model);
+        forget_recordings(model);
         d->recorded_batch = feed->batch;
         d->recorded_first = model->first;
         d->with_targets = with_targets;
-        d->equal_passes = 0;
     }
     model->prepared = 0; /* a replay changes running statistics without a word */
-    rc = run_or_replay(model, feed->batch, with_targets);
-    if (rc != RC_OK) return rc;
-    d->equal_passes++;
-    model->passes++;
-    return RC_OK;
+    rc = run_or_replay(model, feed);
+    if (rc == RC_OK) model->passes++;
+    return rc;
 }
 
 enum rc model_take_sums(struct model *model, struct loss_sums *sums)

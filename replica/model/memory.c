@@ -1,10 +1,11 @@
 /*
  * The memory of a model. Stages are cut into segments that run slice by slice. A value, or its
  * gradient, exists for the whole batch if it crosses segments or the backward pass reads it, and
- * for one slice otherwise. Values that a stage may compute in place share a home. What is alive at
- * different times shares memory: buffers are placed largest first at the lowest offset that is free
- * during their life (greedy by size, as in Pisarchyk, Lee 2020, arXiv:2001.03288). The loss leaves
- * the gradient of the logits in their place.
+ * for one slice otherwise. Values that a stage may compute in place share a home, and so do
+ * gradients along the identity of a residual block. What is alive at different times shares memory:
+ * buffers are placed largest first at the lowest offset that is free during their life (greedy by
+ * size, as in Pisarchyk, Lee 2020, arXiv:2001.03288). The loss leaves the gradient of the logits in
+ * their place.
  */
 #include "replica/model/plan.h"
 
@@ -61,6 +62,44 @@ static bool is_free_to_overwrite(const struct model *model, const bool *kept, ui
     return true;
 }
 
+/* Of what a sum `s` adds up, each has its gradient: `term`, which a branch ends in, and `v`, which
+ * the branch begins with. They may have it in one memory if whoever made the term leaves it as it
+ * is, and if who made or reads `v` came before: then it is added to after it was read. */
+static bool is_free_to_add(const struct model *model, uint32_t s, uint32_t term, uint32_t v)
+{
+    const struct value *value = &model->values[v];
+    uint32_t maker = model->values[term].producer;
+
+    if (value->last_consumer != s || !value->has_gradient) return false;
+    if (!model->stages[maker].leaves_dy || value->producer > maker) return false;
+    for (uint32_t other = maker; other < s; other++) {
+        const struct stage *stage = &model->stages[other];
+        for (uint32_t i = 0; i < stage->inputs_count; i++) {
+            if (stage->inputs[i] == v) return false;
+        }
+    }
+    return true;
+}
+
+/* The inputs whose gradients are where that of the output is: one that nobody else reads, and after
+ * that one those that may be there, too. */
+static void share_gradient(struct model *model, uint32_t s)
+{
+    const struct stage *stage = &model->stages[s];
+    uint32_t home = model->values[stage->output].gradient_home, term = UINT32_MAX;
+
+    for (uint32_t i = 0; i < stage->inputs_count; i++) {
+        struct value *x = &model->values[stage->inputs[i]];
+        bool is_alone = x->consumers == 1 && x->has_gradient;
+        if (term == UINT32_MAX && is_alone) {
+            term = stage->inputs[i];
+        } else if (term == UINT32_MAX || !is_free_to_add(model, s, term, stage->inputs[i])) {
+            continue;
+        }
+        x->gradient_home = home;
+    }
+}
+
 static void find_homes(struct model *model, const bool *kept)
 {
     for (uint32_t v = 0; v < model->values_count; v++) {
@@ -81,12 +120,7 @@ static void find_homes(struct model *model, const bool *kept)
         const struct stage *stage = &model->stages[s];
         bool in_place = stage->is_in_place_back &&
                         (!model->is_unshared || stage->ops == &stage_batch_apply_ops);
-        for (uint32_t i = 0; in_place && i < stage->inputs_count; i++) {
-            struct value *x = &model->values[stage->inputs[i]];
-            if (x->consumers != 1 || !x->has_gradient) continue;
-            x->gradient_home = model->values[stage->output].gradient_home;
-            break;
-        }
+        if (in_place) share_gradient(model, s);
     }
 }
 

@@ -194,6 +194,7 @@ struct run {
     const float *input;
     uint32_t batch;
     bool is_training, is_backward;
+    bool adds; /* backward: to the gradients of parameters that are there */
 };
 
 static float *value_at(const struct model *model, uint32_t v, uint32_t first)
@@ -261,6 +262,12 @@ static enum rc pad(struct run *run, const struct stage *stage, struct stage_pass
     return clear_rows(model, pass->dy, shape_values(stage->out), pass->samples, stage->slice);
 }
 
+static void *saved_at(const struct model *model, uint32_t s, uint32_t first)
+{
+    if (model->saved[s] == NULL) return NULL;
+    return (char *)model->saved[s] + (size_t)first * model->stages[s].saved_bytes;
+}
+
 /* Where everything of stage `s` is for the slice that begins at sample `first`. */
 static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t first)
 {
@@ -273,7 +280,7 @@ static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t fir
         .samples = rest < stage->slice ? rest : stage->slice,
         .batch = run->batch,
         .is_training = run->is_training,
-        .is_first = first == 0,
+        .is_first = first == 0 && !run->adds,
         .scratch = model->scratch,
     };
 
@@ -288,8 +295,9 @@ static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t fir
     }
     if (model->values[stage->output].home != 0) pass.y = value_at(model, stage->output, first);
     if (run->is_backward) pass.dy = gradient_at(model, stage->output, first);
-    if (run->is_training && model->saved[s] != NULL) {
-        pass.saved = (char *)model->saved[s] + (size_t)first * stage->saved_bytes;
+    if (run->is_training) pass.saved = saved_at(model, s, first);
+    if (run->is_backward && stage->joins != NO_STAGE) {
+        pass.joined = saved_at(model, stage->joins, first);
     }
     return pass;
 }
@@ -429,7 +437,7 @@ static enum rc fetch(const struct run *run, float *logits)
 
 enum rc model_run_forward(struct model *model, const float *input, uint32_t batch, bool is_training)
 {
-    struct run run = {model, input, batch, is_training, false};
+    struct run run = {model, input, batch, is_training, false, false};
     enum rc rc = prepare(model, is_training);
 
     model->closed = 0;
@@ -439,9 +447,9 @@ enum rc model_run_forward(struct model *model, const float *input, uint32_t batc
     return rc;
 }
 
-enum rc model_run_backward(struct model *model, const float *input, uint32_t batch)
+enum rc model_run_backward(struct model *model, const float *input, uint32_t batch, bool adds)
 {
-    struct run run = {model, input, batch, true, true};
+    struct run run = {model, input, batch, true, true, adds};
     enum rc rc = RC_OK;
 
     model->closed = 0;
@@ -464,7 +472,7 @@ float *model_output_gradient(const struct model *model)
 enum rc model_forward(struct model *model, const float *input, uint32_t batch, bool is_training,
                       float *logits)
 {
-    struct run run = {model, input, batch, is_training, false};
+    struct run run = {model, input, batch, is_training, false, false};
     enum rc rc = RC_OK;
 
     CHECK(batch > 0 && batch <= model->batch_max);
@@ -507,7 +515,7 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
         rc = model->backend->ops->upload(model->backend, gradient, logits_gradient,
                                          count * sizeof(float));
     }
-    if (rc == RC_OK) rc = model_run_backward(model, model->input_values, model->batch);
+    if (rc == RC_OK) rc = model_run_backward(model, model->input_values, model->batch, false);
     if (rc != RC_OK) model_attend(model, true, true);
     model->batch = 0; /* activations are partly overwritten now */
     model->passes++;

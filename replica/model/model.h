@@ -115,9 +115,10 @@ struct model_feed {
     const float *targets;   /* [rows][classes] */
     uint32_t batch;
     uint32_t counted; /* rows (and heads) of the whole batch, also on other devices, that count */
+    bool adds;        /* to the gradients that are there, instead of overwriting them */
 };
 /** Forward, loss, backward; nothing is waited for. The loss is added to sums on the device. From
- *  the third pass of as many samples on it is one launch. RC_NOMEM, RC_DEVICE. */
+ *  the third pass of its kind (samples, `adds`) on it is one launch. RC_NOMEM, RC_DEVICE. */
 MUST_USE enum rc model_train_pass(struct model *model, const struct model_feed *feed);
 /** The same for judging: forward as of an evaluation, and the loss. One head only. */
 MUST_USE enum rc model_judge_pass(struct model *model, const struct model_feed *feed);

@@ -8,7 +8,7 @@
 
 #include "replica/model/stage.h"
 
-enum { STAGES_MAX = 1024, NO_STAGE = UINT32_MAX };
+enum { STAGES_MAX = 1024 };
 
 struct value {
     struct shape shape;
@@ -101,6 +101,11 @@ static inline struct model *model_owner(struct model *model)
     return model->leader != NULL ? model->leader : model;
 }
 
+struct recorded_pass {
+    struct recording *recording; /* NULL: none yet */
+    uint32_t equal_passes;       /* so many times in a row, others of the step between */
+};
+
 /* What a model has beside its plan where memory is not the host's (device.c). */
 struct model_device {
     float *input;          /* [batch_max] samples as the first stages read them */
@@ -111,13 +116,12 @@ struct model_device {
     float *targets;        /* real values; NULL until wanted */
     uint64_t *passes;      /* training passes so far */
     struct loss_sums *sums;
-    struct recording *recording; /* of a pass; NULL: none yet */
-    uint32_t recorded_batch;     /* with so many samples */
-    uint32_t recorded_first;     /* from this one of the whole batch on: where dropout draws */
-    uint32_t equal_passes;       /* so many samples so many times in a row */
-    bool with_targets;           /* of the last pass */
-    bool is_unrecordable;        /* some call cannot be recorded */
-    float *read[SECTION_COUNT];  /* copies that model_host_plane() handed out */
+    struct recorded_pass recorded[2]; /* one that overwrites gradients, one that adds to them */
+    uint32_t recorded_batch;          /* with so many samples */
+    uint32_t recorded_first;          /* from this one of the whole batch on: where dropout draws */
+    bool with_targets;                /* of the last pass */
+    bool is_unrecordable;             /* some call cannot be recorded */
+    float *read[SECTION_COUNT];       /* copies that model_host_plane() handed out */
 };
 
 /* device.c */
@@ -140,7 +144,9 @@ void model_device_wait(const struct model *model);
 /* model.c: the stages alone; all on the backend. */
 MUST_USE enum rc model_run_forward(struct model *model, const float *input, uint32_t batch,
                                    bool is_training);
-MUST_USE enum rc model_run_backward(struct model *model, const float *input, uint32_t batch);
+/** `adds`: to the gradients of parameters, instead of overwriting them. */
+MUST_USE enum rc model_run_backward(struct model *model, const float *input, uint32_t batch,
+                                    bool adds);
 float *model_output(const struct model *model);
 /** NULL: nothing depends on parameters. */
 float *model_output_gradient(const struct model *model);

@@ -21,6 +21,7 @@
 #include "replica/model/model.h"
 #include "replica/plane/plane.h"
 
+enum { NO_STAGE = UINT32_MAX };
 enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5, STAGE_SHAPE_BYTES = 48 };
 #define STAGE_VALUES_MAX                                                                           \
     (UINT64_C(1) << 32) /* parameters, or values of an activation of a batch                       \
@@ -63,10 +64,12 @@ struct stage_pass {
     uint32_t samples;     /* in this slice */
     uint32_t batch;       /* samples in all */
     bool is_training;     /* a backward pass follows */
-    bool is_first;        /* backward: the slice that overwrites gradients of parameters */
+    bool is_first;        /* backward: the slice that overwrites gradients of parameters; there may
+                             be none, where a step adds up several batches */
     const float *x[STAGE_INPUTS_MAX];
     float *y;
     void *saved;                 /* saved_bytes a sample; NULL in evaluation */
+    const void *joined;          /* what stage->joins saved; NULL: it joins none */
     float *dy;                   /* may be overwritten */
     float *dx[STAGE_INPUTS_MAX]; /* NULL: not wanted */
     bool adds[STAGE_INPUTS_MAX]; /* dx += instead of dx = */
@@ -87,6 +90,9 @@ struct stage {
     uint32_t tensors_count;
     uint32_t partner; /* stage number of the other half: batch normalisation, tied embeddings */
     struct activation activation; /* of the next layer, which this stage computes too */
+    uint32_t joins; /* stage whose gelu made the input, and which leaves it to this one to go back
+                       through it; NO_STAGE */
+    bool is_joined; /* its activation is such a one */
     bool has_bias;
     bool is_last;   /* its output is the model's */
     void *state;    /* of the implementation */
@@ -101,7 +107,8 @@ struct stage {
     bool keeps_output;   /* the backward pass reads y */
     bool is_in_place;    /* y may be the memory of x[0] */
     bool is_identity;    /* y is x[0], always */
-    bool is_in_place_back; /* dx of one input may be the memory of dy */
+    bool is_in_place_back; /* dx of an input may be the memory of dy */
+    bool leaves_dy;        /* as it is */
     bool is_padded;        /* computes whole slices: rows behind the last sample are zeroed */
     bool uses_scratch;     /* backward wants stage_pass.scratch where it must add to dx[0] */
     bool ends_segment;     /* what follows needs all slices of this */

@@ -7,8 +7,11 @@
 
 #include "base/check.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "tests/cuda/virtual/runtime.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 
 enum { RANKS = 2, REPLAYS = 3 };
 
@@ -17,6 +20,7 @@ struct cuda_backend;
 enum rc cuda_group_create(const struct cuda_backend_options *options, struct backend **first,
                           struct fault *why) __attribute__((weak));
 void cuda_group_abort(struct cuda_backend *cuda) __attribute__((weak));
+#pragma weak virtual_nccl_inside
 
 uint64_t parity_checks;
 
@@ -273,6 +277,38 @@ static void a_rank_that_fails_does_not_leave_the_others_waiting(void **state)
     backend_destroy(first);
 }
 
+static sem_t is_inside;
+
+/* Time enough for an abort that does not wait; the virtual device ends the program then. */
+static void stay_inside(void)
+{
+    sem_post(&is_inside);
+    (void)poll(NULL, 0, 100);
+}
+
+/* What frees a communicator lets the call out that another thread is in with it. */
+static void an_abort_waits_for_a_call_that_goes_on(void **state)
+{
+    struct backend *first, *second;
+    struct rank rank = {0};
+    pthread_t thread;
+
+    (void)state;
+    if (!is_virtual()) parity_leave_out("only the virtual device stays in a call");
+    rank.backend = first = two_devices(false);
+    second = first->ops->sibling(first);
+    sem_init(&is_inside, 0, 0);
+    virtual_nccl_inside = stay_inside;
+    assert_int_equal(pthread_create(&thread, NULL, rank_wait, &rank), 0);
+    sem_wait(&is_inside);
+    cuda_group_abort((struct cuda_backend *)second);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    virtual_nccl_inside = NULL;
+    assert_int_equal(rank.rc, RC_DEVICE);
+    backend_destroy(second);
+    backend_destroy(first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +320,7 @@ int main(void)
         cmocka_unit_test(the_sum_is_right_and_the_same_on_both),
         cmocka_unit_test(recorded_sums_meet_at_each_replay),
         cmocka_unit_test(a_rank_that_fails_does_not_leave_the_others_waiting),
+        cmocka_unit_test(an_abort_waits_for_a_call_that_goes_on),
     };
 
     setenv("VIRTUAL_DEVICE_COUNT", "2", 1); /* real devices are those that there are */

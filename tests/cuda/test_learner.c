@@ -1,11 +1,12 @@
 /*
  * learner: what others ask of a replica on a device: evaluation, answers, checkpoints that go on
- * where another device or none is, rounds of averaging, the last good state, two devices in one
- * replica.
+ * where another device or none is, rounds of averaging, the last good state, steps of several
+ * batches, two devices in one replica.
  */
 #include "tests/cuda/models.h"
 
 #include "replica/formats/model_file.h"
+#include "replica/model/plan.h"
 
 #define WITH_STATISTICS                                                                            \
     "conv3x3:8 bn relu maxpool2 dropout:0.2 linear:24 bn gelu dropout:0.1 linear:classes"
@@ -341,6 +342,89 @@ static void the_last_good_state_comes_back(void **state)
     leave(&seat);
 }
 
+/* --- steps of several batches
+ * -------------------------------------------------------------------*/
+
+static size_t memory_of(const struct replica_options *options)
+{
+    struct seat seat = sit(ON_DEVICE, false, options);
+    size_t bytes;
+
+    train(seat.learner, 1);
+    bytes = virtual_memory_used();
+    leave(&seat);
+    return bytes;
+}
+
+/* Passes after the first add to the gradients that are there, directly and recorded (from the third
+ * of their kind on), whatever kind of parameters they are of, and take no memory for it. */
+static void batches_of_a_step_add_up(void **state)
+{
+    static const char *const models[] = {
+        "conv3x3:8,wn=1 bn relu maxpool2 linear:24,wn=1 bn gelu linear:classes",
+        "embed:16 positions:16 [ ln attention:2 ]+ lstm:16 ln linear:classes,tied=1",
+    };
+    struct scratch scratch;
+    char text[512];
+
+    (void)state;
+    scratch_init(&scratch);
+    snprintf(text, sizeof(text), "text:%s", text_made(&scratch));
+    for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
+        struct replica_options options = options_of(models[i], i == 0 ? "digits" : text);
+        struct step_errors apart;
+        size_t bytes;
+
+        options.batch = 4;
+        options.optimizer = "momentum:lr=0.02";
+        if (virtual_memory_used != NULL) bytes = memory_of(&options);
+        options.accumulate = 3;
+        if (virtual_memory_used != NULL) assert_int_equal(memory_of(&options), bytes);
+        apart = steps_apart(ON_DEVICE, &options, 6);
+        printf("%s: each step apart by at most: loss %.1e, parameters %.1e\n", models[i],
+               apart.loss, apart.parameters);
+        assert_true(apart.loss < 1e-5 && apart.parameters < 1e-3);
+        parity_checks++;
+    }
+    scratch_deinit(&scratch);
+}
+
+/* The layer behind a gelu of GPT-2's kind goes back through it, once: not where something else
+ * stands between the two or reads it, too. */
+static void dense_layers_go_back_through_a_gelu(void **state)
+{
+    static const char spec[] = "linear:40 gelu-tanh linear:24 gelu-tanh "
+                               "[ linear:16 gelu-tanh dropout:0.1 linear:24 gelu-tanh ]+ "
+                               "linear:classes";
+    static const bool wanted[] = {false, true, false, false, false};
+    struct replica_options options = options_of(spec, "digits");
+    struct seat seat = sit(ON_DEVICE, true, &options);
+    const struct model *model = replica_model(seat.learner);
+    struct course got, host;
+    struct step_errors apart;
+    uint32_t dense = 0;
+
+    (void)state;
+    options.optimizer = "momentum:lr=0.02";
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        if (stage->ops != &stage_linear_ops) continue;
+        assert_int_equal(stage->joins != NO_STAGE, wanted[dense]);
+        dense++;
+    }
+    assert_int_equal(dense, ARRAY_COUNT(wanted));
+    apart = steps_apart(ON_DEVICE, &options, 6);
+    assert_true(apart.loss < 1e-5 && apart.parameters < 1e-4);
+    got = course_on(ON_DEVICE, true, &options, 8);
+    host = course_on(ON_PROCESSOR, false, &options, 8);
+    printf("bfloat16: parameters %.1e of their way apart\n", courses_apart(&got, &host).parameters);
+    assert_true(courses_apart(&got, &host).parameters < 3e-2);
+    parity_checks += 2;
+    course_end(&got);
+    course_end(&host);
+    leave(&seat);
+}
+
 /* --- several devices
  * ----------------------------------------------------------------------------*/
 
@@ -506,6 +590,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(in_bfloat16_too_a_run_goes_on_to_the_bit),
     cmocka_unit_test(a_snapshot_is_of_its_moment_and_a_difference_is_added),
     cmocka_unit_test(the_last_good_state_comes_back),
+    cmocka_unit_test(batches_of_a_step_add_up),
+    cmocka_unit_test(dense_layers_go_back_through_a_gelu),
     cmocka_unit_test_setup_teardown(two_devices_take_the_steps_of_one, make_two_devices,
                                     make_one_device),
     cmocka_unit_test_setup_teardown(two_devices_normalise_their_parts, make_two_devices,

@@ -5,8 +5,12 @@
  * both sides: near a kink of the activation a rounded value may be on its other side.
  */
 #include "tests/cuda/parity.h"
+#include "tests/cuda/virtual/runtime.h"
 
 #include "base/check.h"
+
+/* What only the virtual device knows. */
+#pragma weak virtual_kernels
 
 #define LIMIT      1e-5
 #define LIMIT_BF16 1.5e-2
@@ -150,13 +154,18 @@ static void check_forward(struct parity *p, uint64_t seed, struct scene *s, size
     parity_check_activations(p, seed, "y", o->y_there, o->y, out, more * LIMIT, more * LIMIT_BF16);
 }
 
+static const struct activation gelu = {ACTIVATION_GELU_TANH, 0.0F};
+
 static void check_backward(struct parity *p, uint64_t seed, struct scene *s, size_t rows,
                            const struct outputs *o)
 {
     size_t in = s->options.in, out = s->options.out, shift = s->weight_shift;
     bool with_bias = s->options.with_bias, adds = is_one_in(&p->rng, 2);
     bool dx_is_x = !adds && is_one_in(&p->rng, 3), wants_dx = !is_one_in(&p->rng, 5);
-    float *weight = parity_values(p, in * out + shift, 1.0), *bias = parity_values(p, out, 1.0);
+    bool joins = wants_dx && !adds && is_one_in(&p->rng, 2);
+    float *x_pre = joins ? parity_activations(p, rows * in, 1.0) : NULL;
+    float *weight = parity_values(p, in * out + shift, 1.0);
+    float *bias = parity_values(p, out + shift, 1.0);
     float *dy = parity_activations(p, rows * out, 1.0);
     float *dx = dx_is_x ? o->x : parity_activations(p, rows * in, 1.0);
     struct linear_backward host = {
@@ -169,7 +178,7 @@ static void check_backward(struct parity *p, uint64_t seed, struct scene *s, siz
         .adds_to_dx = adds,
         .is_first = is_one_in(&p->rng, 2),
         .dweight = weight + shift,
-        .dbias = with_bias ? bias : NULL,
+        .dbias = with_bias ? bias + shift : NULL,
     };
     struct linear_backward device = host;
     double x_size = norm(o->x, rows * in), dy_size, more;
@@ -181,13 +190,20 @@ static void check_backward(struct parity *p, uint64_t seed, struct scene *s, siz
     if (wants_dx) device.dx = dx_is_x ? o->x_there : parity_put_activations(p, dx, rows * in);
     if (host.is_first) {
         device.dweight = (float *)parity_block(p, (in * out + shift) * sizeof(float)) + shift;
-        device.dbias = with_bias ? parity_block(p, out * sizeof(float)) : NULL;
+        if (with_bias) {
+            device.dbias = (float *)parity_block(p, (out + shift) * sizeof(float)) + shift;
+        }
     } else {
         device.dweight = put_shifted(p, weight, in * out, shift);
-        device.dbias = with_bias ? parity_put_values(p, bias, out) : NULL;
+        device.dbias = with_bias ? put_shifted(p, bias, out, shift) : NULL;
     }
+    if (joins) device.x_pre = parity_put_activations(p, x_pre, rows * in);
     parity_ok(p, s->device->ops->backward(s->device, &device));
     parity_ok(p, s->host->ops->backward(s->host, &host));
+    if (joins) {
+        parity_ok(p,
+                  p->host->ops->activation_backward(p->host, gelu, x_pre, NULL, dx, dx, rows * in));
+    }
     parity_check_activations(p, seed, "dy", device.dy, dy, rows * out, LIMIT, LIMIT_BF16);
     dy_size = norm(dy, rows * out); /* before the activation, by now */
     more = allowance(host.dweight, in * out, dy_size * x_size / sqrt((double)rows));
@@ -349,6 +365,61 @@ static void rows_may_be_apart(void **state)
     }
 }
 
+/* In bfloat16 bias, gelu, the gradients of both and sums with those of earlier batches ride on the
+ * products: no kernel of ours runs, but one for a bias whose gradients add up. */
+static void count_kernels(struct parity *p)
+{
+    const struct backend_ops *ops = p->device->ops;
+    struct scene s = {.options = {.in = 64,
+                                  .out = 24,
+                                  .rows_max = 16,
+                                  .with_bias = true,
+                                  .activation = gelu,
+                                  .with_gradients = true,
+                                  .with_input_gradient = true}};
+    struct linear_backward pass = {
+        .rows = 16,
+        .x = parity_put_activations(p, parity_activations(p, 16 * 64, 1.0), 16 * 64),
+        .pre = parity_room(p, 16 * 24),
+        .y = parity_room(p, 16 * 24),
+        .dy = parity_put_activations(p, parity_activations(p, 16 * 24, 1.0), 16 * 24),
+        .is_joined = true,
+        .x_pre = parity_put_activations(p, parity_activations(p, 16 * 64, 1.0), 16 * 64),
+        .dx = parity_room(p, 16 * 64),
+        .dweight = parity_block(p, 24 * 64 * sizeof(float)),
+        .dbias = parity_block(p, 24 * sizeof(float)),
+    };
+    float once[24], *twice;
+    uint64_t before;
+
+    scene_create(p, &s);
+    parity_ok(p, ops->download(p->device, once, pass.dbias, sizeof(once)));
+    before = virtual_kernels();
+    parity_ok(p, s.device->ops->forward(s.device, 16, pass.x, backend_at(p->device, pass.pre, 0),
+                                        backend_at(p->device, pass.y, 0)));
+    for (int k = 0; k < 2; k++) {
+        pass.is_first = k == 0;
+        parity_ok(p, s.device->ops->backward(s.device, &pass));
+        if (k == 0) parity_ok(p, ops->download(p->device, once, pass.dbias, sizeof(once)));
+        if (k == 0) assert_int_equal(virtual_kernels(), before);
+    }
+    twice = parity_get_values(p, pass.dbias, 24);
+    assert_int_equal(virtual_kernels(), before + 1);
+    for (int i = 0; i < 24; i++) {
+        assert_true(twice[i] == 2.0F * once[i]);
+    }
+    p->checks++;
+    scene_destroy(&s);
+    parity_end(p);
+}
+
+static void what_rides_on_products_takes_no_kernel(void **state)
+{
+    (void)state;
+    if (virtual_kernels == NULL) parity_leave_out("kernels are counted on the virtual device");
+    count_kernels(parity_begin(true, 1));
+}
+
 /* Recorded passes, run again on other inputs, give the bits that direct calls give. */
 static void recordings_repeat_the_calls(bool is_bf16, uint64_t seed)
 {
@@ -450,6 +521,7 @@ static const struct CMUnitTest tests[] = {
     PARITY_BOTH(any_count_of_rows_will_do),
     PARITY_BOTH(no_nan_is_hidden),
     cmocka_unit_test(rows_may_be_apart),
+    cmocka_unit_test(what_rides_on_products_takes_no_kernel),
     PARITY_BOTH(recordings_repeat_the_calls),
     cmocka_unit_test(products_are_as_their_twins),
 };

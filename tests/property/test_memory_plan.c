@@ -274,6 +274,44 @@ static void sharing_memory_changes_no_bit(void **state)
     backend_destroy(cpu);
 }
 
+/* Along the identities of residual blocks a gradient stays where it is, so that no sum copies it,
+ * where the branch ends in a layer that leaves it alone: not so dropout. */
+static void gradients_stay_where_they_are_along_identities(void **state)
+{
+    const struct model_options options = {
+        .spec = "embed:8 [ ln attention:2 ]+ [ ln linear:16 gelu linear:8 ]+ [ linear:8 ]+ "
+                "[ linear:8 dropout:0.1 ]+ linear:classes",
+        .input = MODEL_INPUT_TOKENS,
+        .channels = 1,
+        .height = 1,
+        .width = 6,
+        .classes = 5,
+        .batch_max = 3,
+        .with_gradients = true,
+    };
+    static const bool wanted[] = {true, true, false, false};
+    struct backend *cpu = cpu_of(false, 1);
+    struct model *model = NULL;
+    struct fault why = {""};
+    uint32_t sums = 0;
+
+    (void)state;
+    assert_int_equal(model_create(cpu, &options, &model, &why), RC_OK);
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        const struct value *values = model->values;
+        uint32_t home = values[stage->output].gradient_home;
+
+        if (stage->ops != &stage_sum_ops) continue;
+        assert_int_equal(values[stage->inputs[0]].gradient_home, home);
+        assert_int_equal(values[stage->inputs[1]].gradient_home == home, wanted[sums]);
+        sums++;
+    }
+    assert_int_equal(sums, ARRAY_COUNT(wanted));
+    model_destroy(model);
+    backend_destroy(cpu);
+}
+
 static void poison(char *memory, size_t bytes)
 {
     float *values = (float *)memory;
@@ -457,6 +495,7 @@ int main(void)
         cmocka_unit_test(what_lives_at_the_same_time_lies_apart),
         cmocka_unit_test(what_a_stage_touches_is_alive),
         cmocka_unit_test(sharing_memory_changes_no_bit),
+        cmocka_unit_test(gradients_stay_where_they_are_along_identities),
         cmocka_unit_test(passes_read_only_what_they_wrote),
         cmocka_unit_test(the_reference_backend_agrees),
         cmocka_unit_test(a_team_of_two_agrees),

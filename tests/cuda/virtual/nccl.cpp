@@ -6,11 +6,12 @@
  * have come, so that a rank that never calls is a deadlock, as on GPUs, and what differs between
  * the ranks aborts. Sums go by rank, so that all get equal bits. Calls may be captured: a graph
  * meets the other ranks' each time that it runs. Destroying a communicator that graphs still refer
- * to would never return, so it aborts.
+ * to would never return, so it aborts; so does aborting one that another thread is in a call with.
  */
 #include "tests/cuda/virtual/library.h"
 #include "tests/cuda/virtual/state.h"
 
+#include <atomic>
 #include <chrono>
 #include <nccl.h>
 #include <stdio.h>
@@ -44,7 +45,8 @@ struct turn {
 struct ncclComm {
     std::shared_ptr<struct clique> clique;
     int rank, device;
-    uint64_t next; /* number of the next meeting, counted as calls run */
+    std::atomic<int> calls; /* that threads are in */
+    uint64_t next;          /* number of the next meeting, counted as calls run */
     std::vector<std::weak_ptr<struct turn>> turns;
 };
 
@@ -315,6 +317,7 @@ extern "C" ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     if (comm == NULL) return ncclSuccess;
     (void)virtual_call();
+    if (comm->calls > 0) virtual_fatal("ncclCommAbort: a call of rank %d goes on", comm->rank);
     {
         std::lock_guard<std::mutex> lock(comm->clique->mutex);
         comm->clique->is_aborted = true;
@@ -461,17 +464,12 @@ static ncclResult_t all_reduce_queue(struct all_reduce call, cudaStream_t stream
                : refuse(ncclUnhandledCudaError, "launch");
 }
 
-extern "C" ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
-                                      ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                                      cudaStream_t stream)
+static ncclResult_t all_reduce(const void *sendbuff, void *recvbuff, size_t count,
+                               ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream)
 {
-    ncclResult_t result = enter();
     size_t bytes;
 
-    if (result != ncclSuccess) return result;
-    if (comm == NULL || sendbuff == NULL || recvbuff == NULL) {
-        return refuse(ncclInvalidArgument, "comm, sendbuff or recvbuff is NULL");
-    }
     if (datatype < 0 || datatype >= ncclNumTypes || op < 0 || op >= ncclNumOps) {
         return refuse(ncclInvalidArgument, "datatype or op");
     }
@@ -487,4 +485,23 @@ extern "C" ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size
     if (sendbuff != recvbuff) library_apart("ncclAllReduce", recvbuff, bytes, sendbuff, bytes);
     struct all_reduce call = {comm, sendbuff, recvbuff, count, datatype, op, comm->clique, {}};
     return now_or_in_group([call, stream] { return all_reduce_queue(call, stream); });
+}
+
+void (*virtual_nccl_inside)(void);
+
+extern "C" ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                      ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                      cudaStream_t stream)
+{
+    ncclResult_t result = enter();
+
+    if (result != ncclSuccess) return result;
+    if (comm == NULL || sendbuff == NULL || recvbuff == NULL) {
+        return refuse(ncclInvalidArgument, "comm, sendbuff or recvbuff is NULL");
+    }
+    comm->calls++;
+    if (virtual_nccl_inside != NULL) virtual_nccl_inside();
+    result = all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+    comm->calls--;
+    return result;
 }

@@ -72,6 +72,9 @@ size_t virtual_memory_used(void);
 uint64_t virtual_calls(void);
 uint64_t virtual_kernels(void);
 
+/** Called by a thread within ncclAllReduce(); NULL: nothing is. */
+extern void (*virtual_nccl_inside)(void);
+
 #ifdef __cplusplus
 }
 #endif
