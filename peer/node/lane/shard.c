@@ -6,9 +6,10 @@
 
 #include "peer/times.h"
 
+/* Cut when training begins, among all who are there by then. */
 static bool has_no_shard(struct node *node)
 {
-    return node->lane->shard_among == 0;
+    return node->lane->shard_among == 0 && !rounds_wait_for_peers(node);
 }
 
 /* It was cut among less than half as many as there are, or twice as many: who has just come knows
@@ -29,7 +30,7 @@ static bool is_due(struct node *node)
     uint64_t now_ns = node_now(node);
     uint64_t most_ns = is_far_off(node) ? SHARD_FAR_NS : SHARD_MAX_NS;
 
-    if (node->lane->reshard_since_ns == 0) return false;
+    if (node->lane->reshard_since_ns == 0 || node->lane->shard_among == 0) return false;
     return now_ns >=
                node->lane->members_changed_ns + SHARD_STABLE_NS + rounds_busy_put_off_ns(node) ||
            now_ns >= node->lane->reshard_since_ns + most_ns;

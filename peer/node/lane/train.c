@@ -84,10 +84,12 @@ static enum border_next leave_at_once(struct node *node, struct border_job *job)
 const struct border_work border_nothing_left = {
     .states = BORDER_JOINING, .when = has_nothing_left, .prepare = leave_at_once};
 
+/* How many samples a pass has is fixed when training begins, among those who begin it: before,
+ * whoever waits for others would count over what they are to have (--start-with). */
 static bool is_goal_reached(struct node *node)
 {
-    if (node->goal.steps == 0) resolve_goal(node);
-    if (node->own_steps >= node->goal.steps) node->goal.is_reached = true;
+    if (node->goal.steps == 0 && !rounds_wait_for_peers(node)) resolve_goal(node);
+    if (node->goal.steps > 0 && node->own_steps >= node->goal.steps) node->goal.is_reached = true;
     if (node->options.goal.time_ns > 0 &&
         node_now(node) - node->begun_ns >= node->options.goal.time_ns) {
         node->goal.is_reached = true;
