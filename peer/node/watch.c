@@ -27,7 +27,9 @@ static const char *state_word(const struct node *node)
                                         [NODE_LEAVING] = "leaving",
                                         [NODE_ENDED] = "ended"};
 
-    return rounds_wait_for_more(node) > 0 ? "waiting" : words[node->state];
+    const bool waits = node->state == NODE_TRAINING && rounds_wait_for_more(node) > 0;
+
+    return waits ? "waiting" : words[node->state];
 }
 
 void node_report(const struct node *node, struct node_report *report)

@@ -285,8 +285,7 @@ uint32_t rounds_wait_for_more(const struct node *node)
 {
     uint32_t ready = ready_to_start(node), wanted = node->options.start_with;
 
-    if (node->state != NODE_TRAINING || node->rounds->has_started || !node->rounds->is_wait_told)
-        return 0;
+    if (node->state >= NODE_LEAVING || node->rounds->has_started || node->own_steps > 0) return 0;
     return ready < wanted ? wanted - ready : 0;
 }
 
