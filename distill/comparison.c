@@ -360,9 +360,9 @@ static void score_sample(struct reading *r, size_t sample, const struct batch *a
         const size_t row = sample * r->rows + i;
         const uint32_t label = asked->labels[i];
         for (int vote = 0; vote < VOTE_COUNT; vote++) {
+            const uint32_t winner = ensemble_winner(r->ensemble, (enum vote)vote, row);
             ensemble_settle(r->ensemble, (enum vote)vote, row, 1, p);
-            score_add(&votes[vote], p[label],
-                      ensemble_winner(r->ensemble, (enum vote)vote, row) == label);
+            score_add(&votes[vote], &(struct verdict){p[label], p[winner], winner == label});
         }
     }
 }
@@ -530,6 +530,7 @@ static struct json *score_json(const struct score *score)
 
     json_set_real(json, "accuracy", score_accuracy(score));
     json_set_real(json, "loss", score_loss(score));
+    json_set_real(json, "calibration_error", score_calibration(score));
     return json;
 }
 
@@ -537,16 +538,19 @@ struct json *comparison_json(const struct comparison *c)
 {
     struct json *json = json_object_create(), *files = json_array_create();
     struct json *accuracy = json_array_create(), *loss = json_array_create();
+    struct json *calibration = json_array_create();
     struct json *ensemble = score_json(&c->votes[VOTE_MEAN]);
 
     for (size_t i = 0; i < c->count; i++) {
         json_append_text(files, c->paths[i]);
         json_append_real(accuracy, score_accuracy(&c->models[i]));
         json_append_real(loss, score_loss(&c->models[i]));
+        json_append_real(calibration, score_calibration(&c->models[i]));
     }
     json_set(json, "files", files);
     json_set(json, "accuracy", accuracy);
     json_set(json, "loss", loss);
+    json_set(json, "calibration_error", calibration);
     if (c->has_average) {
         json_set(json, "average_model", score_json(&c->average));
     } else {

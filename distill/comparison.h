@@ -62,7 +62,8 @@ struct comparison {
 MUST_USE enum rc comparison_run(struct backend *backend, const struct comparison_options *options,
                                 struct comparison *out, struct fault *why);
 void comparison_deinit(struct comparison *comparison);
-/** As printed by `eval --json`: files, accuracy, loss, average_model, ensemble, samples. */
+/** As printed by `eval --json`: files, accuracy, loss, calibration_error,
+ *  average_model, ensemble, samples. */
 struct json *comparison_json(const struct comparison *comparison);
 
 /* A model file that is to work on some data. */

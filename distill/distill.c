@@ -369,19 +369,24 @@ void distill_result_deinit(struct distill_result *result)
 struct json *distill_json(const struct distill_result *r)
 {
     struct json *json = json_object_create(), *accuracy = json_array_create();
-    struct json *loss = json_array_create();
+    struct json *loss = json_array_create(), *calibration = json_array_create();
 
     for (size_t i = 0; i < r->teachers.count; i++) {
         json_append_real(accuracy, score_accuracy(&r->teachers.models[i]));
         json_append_real(loss, score_loss(&r->teachers.models[i]));
+        json_append_real(calibration, score_calibration(&r->teachers.models[i]));
     }
     json_set_count(json, "teachers", r->teachers.count);
     json_set(json, "teacher_accuracy", accuracy);
     json_set(json, "teacher_loss", loss);
+    json_set(json, "teacher_calibration_error", calibration);
     json_set_real(json, "ensemble_accuracy", score_accuracy(&r->teachers.votes[r->vote]));
     json_set_real(json, "ensemble_loss", score_loss(&r->teachers.votes[r->vote]));
+    json_set_real(json, "ensemble_calibration_error",
+                  score_calibration(&r->teachers.votes[r->vote]));
     json_set_real(json, "average_model_accuracy", score_accuracy(&r->teachers.average));
     json_set_real(json, "average_model_loss", score_loss(&r->teachers.average));
+    json_set_real(json, "average_model_calibration_error", score_calibration(&r->teachers.average));
     json_set_real(json, "student_accuracy", r->student.accuracy);
     json_set_real(json, "student_loss", r->student.loss);
     if (r->has_baseline) {

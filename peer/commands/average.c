@@ -16,6 +16,7 @@ static void print_json(const struct comparison *comparison, const char *path)
     json_set_count(json, "models", comparison->count);
     json_set_real(json, "accuracy", score_accuracy(&comparison->average));
     json_set_real(json, "loss", score_loss(&comparison->average));
+    json_set_real(json, "calibration_error", score_calibration(&comparison->average));
     json_set_real(json, "consensus_distance", comparison->distance);
     json_set_count(json, "samples", comparison->samples);
     command_print_json(json);
@@ -27,7 +28,11 @@ static void print_words(const struct comparison *comparison, const char *path)
 
     printf("%s: average of %zu models, ", path, comparison->count);
     if (!isnan(accuracy)) printf("accuracy %.2f %%, ", 100 * accuracy);
-    printf("loss %.4f\n", score_loss(&comparison->average));
+    printf("loss %.4f", score_loss(&comparison->average));
+    if (!isnan(accuracy)) {
+        printf(", calibration error %.2f %%", 100 * score_calibration(&comparison->average));
+    }
+    printf("\n");
 }
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
