@@ -63,6 +63,7 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
         .data = l->options->data,
         .tokenizer = l->options->tokenizer,
         .seed = l->options->seed,
+        .weighs_scores = l->options->weighs_scores,
         .on_progress = on_judged,
         .context = l,
     };
@@ -90,6 +91,7 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
         .teachers_count = l->options->teachers_count,
         .info = replica_data(student),
         .vote = l->options->vote,
+        .weights = l->out->teachers.weights,
         .temperature = l->options->temperature,
         .batch = l->student.batch,
         .bytes_max = l->options->answers_bytes_max,

@@ -130,6 +130,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
     *request = (struct distill_options){
         .teachers = (const char *const *)teachers->paths,
         .teachers_count = teachers->count,
+        .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
         .temperature = options_real(options, "temperature"),
         .alpha = options_real(options, "alpha"),
         .student = student,

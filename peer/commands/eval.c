@@ -10,6 +10,7 @@
 #include "peer/cli/progress.h"
 
 #include <math.h>
+#include <string.h>
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
 {
@@ -51,11 +52,16 @@ static void print_words(const struct comparison *comparison)
 int command_eval(struct options *options)
 {
     struct progress progress;
-    struct comparison_options request = {.data = options_text(options, "data"),
-                                         .tokenizer = options_text(options, "tokenizer"),
-                                         .seed = 1,
-                                         .on_progress = on_progress,
-                                         .context = &progress};
+    struct comparison_options request = {
+        .data = options_text(options, "data"),
+        .tokenizer = options_text(options, "tokenizer"),
+        .seed = 1,
+        .is_greedy = strcmp(options_text(options, "soup"), "greedy") == 0,
+        .with_alignment = options_flag(options, "align"),
+        .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
+        .on_progress = on_progress,
+        .context = &progress,
+    };
     struct comparison comparison;
     struct backend *backend = NULL;
     struct fault why = {""};
