@@ -284,6 +284,10 @@ const struct option_row option_rows[] = {
      "samples a step (default by model: 64; for text 32, gpt2-small 4)", OF_RUN},
     {"clip", OPTION_REAL, GROUP_TRAINING, RUNS, "NORM", NULL, 1e-12, 1e12,
      "shorten gradients whose norm is above this (default: never)", OF_RUN},
+    {"ema", OPTION_REAL, GROUP_TRAINING, RUNS, "BETA", NULL, 0, 0.9999999,
+     "also keep an exponential mean of the parameters over the steps, as 0.999: ema.safetensors in "
+     "--out (default: none)",
+     OF_RUN},
     {"accumulate", OPTION_COUNT, GROUP_TRAINING, RUNS, "N", "1", 1, 4096,
      "batches whose mean gradient makes one step, as a batch N times as large would", OF_RUN},
     {"augment", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", NULL, 0, 0,
