@@ -33,15 +33,16 @@ static enum rc create(struct backend *backend, struct learner *learner, struct m
     return rc;
 }
 
-static enum rc estimate(struct model *model, const struct model_card *card, const char *data,
-                        uint64_t seed, struct fault *why)
+static enum rc estimate(struct model *model, const struct model_card *card,
+                        const struct options *options, struct fault *why)
 {
-    const struct dataset_options options = comparison_data(card, seed);
+    struct dataset_options opening = comparison_data(card, options_count(options, "seed"));
     struct dataset *dataset = NULL;
     enum rc rc;
 
+    opening.tokenizer = options_text(options, "tokenizer");
     if (model_schema(model)->values[SECTION_BUFFERS] == 0) return RC_OK;
-    rc = dataset_open(data, &options, &dataset, why);
+    rc = dataset_open(options_text(options, "data"), &opening, &dataset, why);
     if (rc == RC_OK) rc = statistics_estimate(model, dataset, NULL, why);
     dataset_close(dataset);
     return rc;
@@ -65,8 +66,7 @@ enum rc averaged_model_save(const struct options *options, struct backend *backe
     }
     rc = create(backend, learner, &card, &model, why);
     if (rc == RC_OK) {
-        rc = estimate(model, &card, options_text(options, "data"), options_count(options, "seed"),
-                      why);
+        rc = estimate(model, &card, options, why);
     }
     if (rc == RC_OK) rc = model_save_as(model, &card, path, why);
     model_destroy(model);
