@@ -37,6 +37,11 @@ static void on_answer(void *context, size_t first, uint32_t samples, const float
     ensemble_absorb(a->ensemble, first * a->rows, (size_t)samples * a->rows, logits);
 }
 
+static void weigh(struct answers *a, size_t teacher)
+{
+    if (a->options.weights != NULL) ensemble_weigh(a->ensemble, a->options.weights[teacher]);
+}
+
 static enum rc ask_all(struct answers *a, struct backend *backend, struct fault *why)
 {
     const struct answers_options *o = &a->options;
@@ -51,6 +56,7 @@ static enum rc ask_all(struct answers *a, struct backend *backend, struct fault 
         rc = load(a, backend, i, outputs_batch(o->info), &team, why);
         if (rc != RC_OK) break;
         const struct dataset_info as_trained = outputs_info(o->info, team_model(team));
+        weigh(a, i);
         rc = outputs_run(team, &as_trained, &all, &sink, &score);
         if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", o->teachers[i], rc_text(rc));
         team_destroy(team);
@@ -144,6 +150,7 @@ static enum rc ask(struct answers *a, struct pick pick)
         rc = team_forward(a->teachers[i], a->batch.values, pick.rows, false, a->logits);
         if (rc == RC_OK && !floats_are_finite(a->logits, pick.rows * a->each)) rc = RC_NONFINITE;
         if (rc == RC_OK) {
+            weigh(a, i);
             ensemble_absorb(a->ensemble, 0, (size_t)pick.rows * a->rows, a->logits);
         }
     }

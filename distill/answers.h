@@ -24,6 +24,7 @@ enum {
 struct answers_options {
     const char *const *teachers;
     size_t teachers_count;
+    const double *weights; /* [teachers_count], borrowed; NULL: equal ones */
     const struct dataset_info *info;
     const struct samples *samples; /* that may be asked about */
     enum vote vote;                /* real values: VOTE_MEAN */

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "distill/selection.h"
 #include "distill/soup.h"
 #include "distill/statistics.h"
 #include "kernels/backend.h"
@@ -26,6 +27,8 @@ struct reading {
     struct samples test;
     struct ensemble *ensemble;
     struct soup *soup;
+    struct selection selection;
+    bool has_selection;        /* some option wants it */
     struct outputs_part part;  /* of the test part, being gone through */
     size_t part_max;           /* samples */
     uint32_t rows;             /* a sample */
@@ -225,7 +228,8 @@ static enum rc average_add(struct reading *r, struct model *model, const struct 
     struct fault reason = {""};
 
     if (!r->is_one_spec) return RC_OK;
-    const enum rc rc = soup_add(r->soup, model, &reason);
+    enum rc rc = r->options->with_alignment ? soup_align(r->soup, model, &reason) : RC_OK;
+    if (rc == RC_OK) rc = soup_add(r->soup, model, &reason);
     if (rc == RC_MISMATCH) {
         r->is_one_spec = false;
         snprintf(r->out->average_missing, sizeof r->out->average_missing,
@@ -260,7 +264,6 @@ static enum rc note_model(struct reading *r, size_t index, struct model *model,
     if (index == 0) {
         out->card = r->average = *card;
         r->average.step = r->average.samples = 0;
-        plan_work(r, model);
     }
     out->parameters[index] = model_schema(model)->values[SECTION_PARAMETERS];
     return average_add(r, model, card, why);
@@ -279,11 +282,11 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
 
     if (rc != RC_OK) return rc;
     struct model *model = team_model(team);
-    if (r->part.first == 0) rc = note_model(r, index, model, &card, &reason);
-    if (rc == RC_OK) {
-        const struct dataset_info info = outputs_info(file.info, model);
-        rc = outputs_run(team, &info, &r->part, &sink, &r->out->models[index]);
-    }
+    const struct dataset_info info = outputs_info(file.info, model);
+    if (index == 0 && r->part.first == 0) plan_work(r, model);
+    ensemble_weigh(r->ensemble, r->out->weights[index]);
+    rc = outputs_run(team, &info, &r->part, &sink, &r->out->models[index]);
+    if (rc == RC_OK && r->part.first == 0) rc = note_model(r, index, model, &card, &reason);
     if (rc != RC_OK) {
         rc = fault_set(why, rc, "cannot evaluate %s: %s", file.path,
                        reason.text[0] != '\0' ? reason.text : rc_text(rc));
@@ -307,31 +310,31 @@ static enum rc score_average(struct reading *r, struct team *team, struct fault 
                      reason.text[0] != '\0' ? reason.text : rc_text(rc));
 }
 
-/* The average needs a model to live in: the first file again, its parameters overwritten. */
-static enum rc read_average(struct reading *r, struct fault *why)
+/* Instead of all members those that a greedy soup keeps. */
+static enum rc choose(struct reading *r, struct fault *why)
 {
-    struct comparison_file file = {.path = r->options->paths[0],
-                                   .info = dataset_info(r->dataset),
-                                   .batch_max = outputs_batch(dataset_info(r->dataset))};
-    struct team *team = NULL;
-    struct model_card card;
-    enum rc rc;
+    struct selection_soup chosen;
+    const enum rc rc =
+        selection_soup(&r->selection, r->options->with_alignment, r->out->is_in, &chosen, why);
 
-    if (!r->is_one_spec) {
-        if (r->options->average_path == NULL) return RC_OK;
-        return fault_set(why, RC_MISMATCH, "%s", r->out->average_missing);
-    }
-    if (soup_members(r->soup) == 1 && r->options->average_path == NULL) {
-        r->out->average = r->out->models[0]; /* to the bit: no need to run it again */
-        r->out->has_average = true;
-        r->out->distance = 0;
-        return RC_OK;
-    }
-    file.with_gradients = soup_has_statistics(r->soup) && soup_members(r->soup) > 1;
-    if (file.with_gradients && file.batch_max > STATISTICS_BATCH) {
-        file.batch_max = STATISTICS_BATCH; /* training passes take more memory */
-    }
-    rc = comparison_open(r->backend, &file, &team, &card, why);
+    if (rc != RC_OK) return rc;
+    soup_destroy(r->soup);
+    r->soup = chosen.soup;
+    r->average.step = chosen.step;
+    r->average.samples = chosen.samples;
+    r->out->selection =
+        chosen.score.is_real ? score_loss(&chosen.score) : score_accuracy(&chosen.score);
+    return rc;
+}
+
+static enum rc make_average(struct reading *r, struct fault *why)
+{
+    const struct selection_options about = {r->backend, r->dataset, r->options->paths,
+                                            r->options->paths_count};
+    const bool with_statistics = soup_has_statistics(r->soup) && soup_members(r->soup) > 1;
+    struct team *team = NULL;
+    enum rc rc = selection_vessel(&about, about.paths[0], with_statistics, &team, why);
+
     if (rc != RC_OK) return rc;
     rc = soup_pour(r->soup, team_model(team));
     if (rc == RC_OK) rc = score_average(r, team, why);
@@ -342,6 +345,27 @@ static enum rc read_average(struct reading *r, struct fault *why)
     r->out->distance = soup_distance(r->soup);
     team_destroy(team);
     return rc;
+}
+
+/* The average needs a model to live in: the first file again, its parameters overwritten. */
+static enum rc read_average(struct reading *r, struct fault *why)
+{
+    enum rc rc = RC_OK;
+
+    if (!r->is_one_spec) {
+        if (r->options->average_path == NULL) return RC_OK;
+        return fault_set(why, RC_MISMATCH, "%s", r->out->average_missing);
+    }
+    for (size_t i = 0; i < r->out->count; i++) {
+        r->out->is_in[i] = true;
+    }
+    if (r->options->is_greedy && r->has_selection) rc = choose(r, why);
+    if (rc != RC_OK) return rc;
+    if (r->out->count > 1 || r->options->average_path != NULL) return make_average(r, why);
+    r->out->average = r->out->models[0]; /* to the bit: no need to run it again */
+    r->out->has_average = true;
+    r->out->distance = 0;
+    return RC_OK;
 }
 
 /* One sample of the part: what the ensemble says, against what its batch of one asks. */
@@ -360,9 +384,9 @@ static void score_sample(struct reading *r, size_t sample, const struct batch *a
         const size_t row = sample * r->rows + i;
         const uint32_t label = asked->labels[i];
         for (int vote = 0; vote < VOTE_COUNT; vote++) {
+            const uint32_t winner = ensemble_winner(r->ensemble, (enum vote)vote, row);
             ensemble_settle(r->ensemble, (enum vote)vote, row, 1, p);
-            score_add(&votes[vote], p[label],
-                      ensemble_winner(r->ensemble, (enum vote)vote, row) == label);
+            score_add(&votes[vote], &(struct verdict){p[label], p[winner], winner == label});
         }
     }
 }
@@ -443,6 +467,27 @@ static enum rc count_classes(const struct samples *test, uint32_t classes, doubl
     return RC_OK;
 }
 
+/* What the members are worth on the selection part, where that is asked. */
+static enum rc select_members(struct reading *r, struct fault *why)
+{
+    const struct selection_options about = {r->backend, r->dataset, r->options->paths,
+                                            r->options->paths_count};
+    struct comparison *out = r->out;
+    enum rc rc;
+
+    for (size_t i = 0; i < out->count; i++) {
+        out->weights[i] = 1;
+    }
+    r->has_selection = out->count > 1 && (r->options->is_greedy || r->options->weighs_scores);
+    if (!r->has_selection) return RC_OK;
+    rc = selection_init(&r->selection, &about, why);
+    if (rc == RC_OK && r->options->weighs_scores) {
+        selection_weigh(r->selection.scores, out->count, dataset_info(r->dataset)->outputs,
+                        out->weights);
+    }
+    return rc;
+}
+
 static enum rc reading_begin(struct reading *r, struct fault *why)
 {
     const size_t count = r->options->paths_count;
@@ -452,9 +497,11 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     out->paths = mem_array(count, sizeof *out->paths);
     out->models = mem_array(count, sizeof *out->models);
     out->parameters = mem_array(count, sizeof *out->parameters);
+    out->weights = mem_array(count, sizeof *out->weights);
+    out->is_in = mem_array(count, sizeof *out->is_in);
     r->soup = soup_create();
-    bool is_short =
-        out->paths == NULL || out->models == NULL || out->parameters == NULL || r->soup == NULL;
+    bool is_short = out->paths == NULL || out->models == NULL || out->parameters == NULL ||
+                    out->weights == NULL || out->is_in == NULL || r->soup == NULL;
     for (size_t i = 0; !is_short && i < count; i++) {
         out->paths[i] = mem_string(r->options->paths[i]);
         out->count++;
@@ -484,14 +531,15 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
         rc = count_classes(&r->test, dataset_info(r->dataset)->classes, &out->most_frequent);
         if (rc != RC_OK) return fault_set(why, rc, "cannot compare models: out of memory");
     }
-    return make_ensemble(r, why);
+    rc = make_ensemble(r, why);
+    return rc == RC_OK ? select_members(r, why) : rc;
 }
 
 enum rc comparison_run(struct backend *backend, const struct comparison_options *options,
                        struct comparison *out, struct fault *why)
 {
     CHECK(options->paths_count > 0 && out != NULL);
-    struct comparison result = {.distance = NAN};
+    struct comparison result = {.distance = NAN, .selection = NAN};
     struct reading r = {.backend = backend,
                         .options = options,
                         .out = &result,
@@ -503,6 +551,7 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
     if (rc == RC_OK) rc = read_average(&r, why);
     ensemble_destroy(r.ensemble);
     soup_destroy(r.soup);
+    selection_deinit(&r.selection);
     samples_deinit(&r.test);
     dataset_close(r.dataset);
     if (rc == RC_OK) {
@@ -521,6 +570,8 @@ void comparison_deinit(struct comparison *comparison)
     mem_free(comparison->paths);
     mem_free(comparison->models);
     mem_free(comparison->parameters);
+    mem_free(comparison->weights);
+    mem_free(comparison->is_in);
     *comparison = (struct comparison){.count = 0};
 }
 
@@ -530,25 +581,41 @@ static struct json *score_json(const struct score *score)
 
     json_set_real(json, "accuracy", score_accuracy(score));
     json_set_real(json, "loss", score_loss(score));
+    json_set_real(json, "calibration_error", score_calibration(score));
     return json;
+}
+
+struct json *comparison_members_json(const struct comparison *c)
+{
+    struct json *members = json_array_create();
+
+    for (size_t i = 0; i < c->count; i++) {
+        if (c->is_in[i]) json_append_text(members, c->paths[i]);
+    }
+    return members;
 }
 
 struct json *comparison_json(const struct comparison *c)
 {
     struct json *json = json_object_create(), *files = json_array_create();
     struct json *accuracy = json_array_create(), *loss = json_array_create();
+    struct json *calibration = json_array_create(), *weights = json_array_create();
     struct json *ensemble = score_json(&c->votes[VOTE_MEAN]);
 
     for (size_t i = 0; i < c->count; i++) {
         json_append_text(files, c->paths[i]);
         json_append_real(accuracy, score_accuracy(&c->models[i]));
         json_append_real(loss, score_loss(&c->models[i]));
+        json_append_real(calibration, score_calibration(&c->models[i]));
+        json_append_real(weights, c->weights[i]);
     }
     json_set(json, "files", files);
     json_set(json, "accuracy", accuracy);
     json_set(json, "loss", loss);
+    json_set(json, "calibration_error", calibration);
     if (c->has_average) {
         json_set(json, "average_model", score_json(&c->average));
+        json_set(json, "average_members", comparison_members_json(c));
     } else {
         json_set_null(json, "average_model");
         json_set_text(json, "average_model_missing", c->average_missing);
@@ -556,6 +623,7 @@ struct json *comparison_json(const struct comparison *c)
     json_set(ensemble, "logits", score_json(&c->votes[VOTE_LOGITS]));
     json_set_real(ensemble, "vote_accuracy", score_accuracy(&c->votes[VOTE_MAJORITY]));
     json_set(json, "ensemble", ensemble);
+    json_set(json, "weights", weights);
     json_set_real(json, "consensus_distance", c->distance);
     json_set_text(json, "data", c->data);
     json_set_count(json, "samples", c->samples);

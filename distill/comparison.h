@@ -32,6 +32,9 @@ struct comparison_options {
     uint64_t seed;            /* of the data set's order; the test part does not depend on it */
     uint64_t samples_max;     /* of the test part; 0: all */
     const char *average_path; /* the parameter average is written there; NULL: nowhere */
+    bool is_greedy;           /* the average: of models that make it better, distill/selection.h */
+    bool with_alignment;      /* hidden channels are matched first: distill/align.h */
+    bool weighs_scores;       /* members of the ensemble: by selection_weigh(); otherwise equally */
     size_t bytes_max;         /* instead of COMPARISON_BYTES_MAX; 0: that */
     /** As it goes: samples that models have run over, of how many about. May be NULL. */
     work_told on_progress;
@@ -43,6 +46,9 @@ struct comparison {
     char **paths;           /* owned copies */
     struct score *models;   /* [count] */
     uint64_t *parameters;   /* [count] */
+    double *weights;        /* [count], in the ensemble; their mean is 1 */
+    bool *is_in;            /* [count], whether it is in the average */
+    double selection;       /* a greedy soup's accuracy (real values: loss) where it was chosen */
     struct model_card card; /* of the first file */
     char data[DATASET_NAME_BYTES];
     uint64_t samples;       /* of the test part */
@@ -62,7 +68,10 @@ struct comparison {
 MUST_USE enum rc comparison_run(struct backend *backend, const struct comparison_options *options,
                                 struct comparison *out, struct fault *why);
 void comparison_deinit(struct comparison *comparison);
-/** As printed by `eval --json`: files, accuracy, loss, average_model, ensemble, samples. */
+/** Paths of the models in the average, as a list. */
+struct json *comparison_members_json(const struct comparison *comparison);
+/** As printed by `eval --json`: files, accuracy, loss, calibration_error,
+ *  average_model, ensemble, samples. */
 struct json *comparison_json(const struct comparison *comparison);
 
 /* A model file that is to work on some data. */

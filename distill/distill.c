@@ -63,6 +63,7 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
         .data = l->options->data,
         .tokenizer = l->options->tokenizer,
         .seed = l->options->seed,
+        .weighs_scores = l->options->weighs_scores,
         .on_progress = on_judged,
         .context = l,
     };
@@ -90,6 +91,7 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
         .teachers_count = l->options->teachers_count,
         .info = replica_data(student),
         .vote = l->options->vote,
+        .weights = l->out->teachers.weights,
         .temperature = l->options->temperature,
         .batch = l->student.batch,
         .bytes_max = l->options->answers_bytes_max,
@@ -369,19 +371,24 @@ void distill_result_deinit(struct distill_result *result)
 struct json *distill_json(const struct distill_result *r)
 {
     struct json *json = json_object_create(), *accuracy = json_array_create();
-    struct json *loss = json_array_create();
+    struct json *loss = json_array_create(), *calibration = json_array_create();
 
     for (size_t i = 0; i < r->teachers.count; i++) {
         json_append_real(accuracy, score_accuracy(&r->teachers.models[i]));
         json_append_real(loss, score_loss(&r->teachers.models[i]));
+        json_append_real(calibration, score_calibration(&r->teachers.models[i]));
     }
     json_set_count(json, "teachers", r->teachers.count);
     json_set(json, "teacher_accuracy", accuracy);
     json_set(json, "teacher_loss", loss);
+    json_set(json, "teacher_calibration_error", calibration);
     json_set_real(json, "ensemble_accuracy", score_accuracy(&r->teachers.votes[r->vote]));
     json_set_real(json, "ensemble_loss", score_loss(&r->teachers.votes[r->vote]));
+    json_set_real(json, "ensemble_calibration_error",
+                  score_calibration(&r->teachers.votes[r->vote]));
     json_set_real(json, "average_model_accuracy", score_accuracy(&r->teachers.average));
     json_set_real(json, "average_model_loss", score_loss(&r->teachers.average));
+    json_set_real(json, "average_model_calibration_error", score_calibration(&r->teachers.average));
     json_set_real(json, "student_accuracy", r->student.accuracy);
     json_set_real(json, "student_loss", r->student.loss);
     if (r->has_baseline) {

@@ -40,6 +40,7 @@ struct distill_options {
     const char *const *teachers;
     size_t teachers_count; /* at least 1 */
     enum vote vote;        /* real values: VOTE_MEAN, anything else is RC_USAGE */
+    bool weighs_scores;    /* as of comparison_options */
     double temperature;    /* > 0 */
     double alpha;          /* in [0, 1] */
     const char *student;   /* preset or layer list */

@@ -14,6 +14,8 @@
 struct ensemble {
     struct ensemble_options options;
     uint32_t *members;       /* [rows]: how many answered */
+    float *weights;          /* [rows]: the sum of their weights */
+    float weight;            /* of the next */
     float *sums[VOTE_COUNT]; /* [rows, classes] each; NULL when not wanted */
 };
 
@@ -45,7 +47,7 @@ static bool keeps(const struct ensemble_options *options, int vote)
 
 size_t ensemble_row_bytes(const struct ensemble_options *options)
 {
-    size_t bytes = sizeof(uint32_t);
+    size_t bytes = sizeof(uint32_t) + sizeof(float);
 
     for (int i = 0; i < VOTE_COUNT; i++) {
         if (keeps(options, i)) bytes += options->classes * sizeof(float);
@@ -63,7 +65,9 @@ struct ensemble *ensemble_create(const struct ensemble_options *options)
     if (e == NULL) return NULL;
     e->options = *options;
     e->members = mem_array(options->rows, sizeof *e->members);
-    bool is_short = e->members == NULL;
+    e->weights = mem_array(options->rows, sizeof *e->weights);
+    e->weight = 1;
+    bool is_short = e->members == NULL || e->weights == NULL;
     for (int i = 0; i < VOTE_COUNT; i++) {
         if (!keeps(options, i)) continue;
         e->sums[i] = mem_array(options->rows, options->classes * sizeof(float));
@@ -83,6 +87,7 @@ void ensemble_destroy(struct ensemble *ensemble)
         mem_free(ensemble->sums[i]);
     }
     mem_free(ensemble->members);
+    mem_free(ensemble->weights);
     mem_free(ensemble);
 }
 
@@ -113,6 +118,7 @@ void ensemble_clear(struct ensemble *ensemble)
     const struct ensemble_options *o = &ensemble->options;
 
     memset(ensemble->members, 0, o->rows * sizeof *ensemble->members);
+    memset(ensemble->weights, 0, o->rows * sizeof *ensemble->weights);
     for (int i = 0; i < VOTE_COUNT; i++) {
         if (ensemble->sums[i] == NULL) continue;
         memset(ensemble->sums[i], 0, o->rows * o->classes * sizeof(float));
@@ -133,30 +139,38 @@ void ensemble_softmax(const float *logits, size_t rows, uint32_t classes, double
     }
 }
 
+void ensemble_weigh(struct ensemble *ensemble, double weight)
+{
+    CHECK(weight > 0);
+    ensemble->weight = (float)weight;
+}
+
 void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const float *logits)
 {
     CHECK(first + rows <= ensemble->options.rows);
     const uint32_t classes = ensemble->options.classes;
     const double temperature = ensemble->options.temperature;
+    const float weight = ensemble->weight;
 
     for (size_t r = 0; r < rows; r++, logits += classes) {
         const size_t at = (first + r) * classes;
         ensemble->members[first + r]++;
+        ensemble->weights[first + r] += weight;
         if (ensemble->sums[VOTE_MAJORITY] != NULL) {
             ensemble->sums[VOTE_MAJORITY][at + argmax(logits, classes)] += 1;
         }
         for (uint32_t c = 0; ensemble->options.is_real && c < classes; c++) {
-            ensemble->sums[VOTE_MEAN][at + c] += logits[c];
+            ensemble->sums[VOTE_MEAN][at + c] += weight * logits[c];
         }
         if (ensemble->sums[VOTE_MEAN] != NULL && !ensemble->options.is_real) {
             double max, sum = exponentials(logits, classes, temperature, &max);
             for (uint32_t c = 0; c < classes; c++) {
                 ensemble->sums[VOTE_MEAN][at + c] +=
-                    (float)(exp((logits[c] - max) / temperature) / sum);
+                    weight * (float)(exp((logits[c] - max) / temperature) / sum);
             }
         }
         for (uint32_t c = 0; ensemble->sums[VOTE_LOGITS] != NULL && c < classes; c++) {
-            ensemble->sums[VOTE_LOGITS][at + c] += logits[c];
+            ensemble->sums[VOTE_LOGITS][at + c] += weight * logits[c];
         }
     }
 }
@@ -170,7 +184,8 @@ void ensemble_settle(const struct ensemble *ensemble, enum vote vote, size_t fir
 
     for (size_t r = 0; r < rows; r++, probabilities += classes) {
         const float *sums = ensemble->sums[vote] + (first + r) * classes;
-        const float members = (float)ensemble->members[first + r];
+        const float members = vote == VOTE_MAJORITY ? (float)ensemble->members[first + r]
+                                                    : ensemble->weights[first + r];
         CHECK(members > 0);
         for (uint32_t c = 0; c < classes; c++) {
             probabilities[c] = sums[c] / members;

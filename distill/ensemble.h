@@ -7,6 +7,9 @@
  *   logits  p = softmax(1/M sum z_m / T)         their normalised geometric mean
  *   vote    p = share of members whose argmax it is; ties by summed probability, then lowest class
  *
+ * Members may weigh differently in `mean` and `logits`: the sums are then weighted ones, divided by
+ * the sum of weights. In a vote each has one.
+ *
  * A row is what one softmax is over: a sample, or one step of a text. Models of real values have
  * the mean alone, of the values themselves.
  *
@@ -44,6 +47,8 @@ struct ensemble *ensemble_create(const struct ensemble_options *options);
 void ensemble_destroy(struct ensemble *ensemble);
 /** Forget all answers. */
 void ensemble_clear(struct ensemble *ensemble);
+/** What the next members weigh, > 0; 1 from the beginning on. */
+void ensemble_weigh(struct ensemble *ensemble, double weight);
 /** One member's logits [rows, classes] for the rows from `first` on. A row is averaged over the
  *  members that answered it. Logits are finite (the caller saw to it). */
 void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const float *logits);

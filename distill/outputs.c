@@ -37,12 +37,33 @@ double score_accuracy(const struct score *score)
     return (double)score->correct / (double)score->count;
 }
 
-void score_add(struct score *score, double probability, bool is_correct)
+/* With n_b predictions in bin b: sum n_b / n |accuracy_b - confidence_b|, where n_b cancels. */
+double score_calibration(const struct score *score)
+{
+    double sum = 0;
+
+    if (score->is_real || score->count == 0 || isnan(score->loss_sum)) return (double)NAN;
+    for (uint32_t b = 0; b < SCORE_BINS; b++) {
+        sum += fabs(score->gaps[b]);
+    }
+    return sum / (double)score->count;
+}
+
+/* Bins are ((b) / 15, (b + 1) / 15], the first with 0. */
+static void gap_add(double gaps[SCORE_BINS], double confidence, bool is_correct)
+{
+    const double bin = ceil(confidence * SCORE_BINS) - 1;
+
+    gaps[(uint32_t)fmin(fmax(bin, 0), SCORE_BINS - 1)] += (is_correct ? 1 : 0) - confidence;
+}
+
+void score_add(struct score *score, const struct verdict *verdict)
 {
     score->count++;
-    score->correct += is_correct;
+    score->correct += verdict->is_correct;
+    gap_add(score->gaps, verdict->confidence, verdict->is_correct);
     /* A float32 probability that underflowed would make one sample's loss infinite. */
-    score->loss_sum -= log(fmax(probability, (double)FLT_TRUE_MIN));
+    score->loss_sum -= log(fmax(verdict->probability, (double)FLT_TRUE_MIN));
 }
 
 struct dataset_info outputs_info(const struct dataset_info *info, const struct model *model)
@@ -55,6 +76,11 @@ struct dataset_info outputs_info(const struct dataset_info *info, const struct m
     return as_trained;
 }
 
+struct batch_score {
+    struct task_score task;
+    double gaps[SCORE_BINS];
+};
+
 /* A run over a part. Threads take batches in their order, and what each batch scores is kept by
  * itself, so that sums do not hang on who was first. */
 struct running {
@@ -62,12 +88,31 @@ struct running {
     const struct outputs_part *part;
     const struct outputs_sink *sink;
     const struct task *task;
-    struct task_score *scores; /* [batches] */
-    size_t batches, each;      /* each: logits of a sample */
-    uint32_t most;             /* samples a batch */
-    atomic_size_t taken;       /* batches, so far */
-    atomic_size_t finished;    /* samples */
+    struct batch_score *scores; /* [batches] */
+    size_t batches, each;       /* each: logits of a sample */
+    uint32_t most;              /* samples a batch */
+    atomic_size_t taken;        /* batches, so far */
+    atomic_size_t finished;     /* samples */
 };
+
+/* The rows of a batch in their bins. Heads have been merged, as the logits are of evaluation. */
+static void judge_confidence(const struct task *task, const struct batch *batch,
+                             const float *logits, double gaps[SCORE_BINS])
+{
+    const size_t rows = (size_t)batch->rows * task->rows;
+
+    for (size_t i = 0; i < rows; i++, logits += task->outputs) {
+        uint32_t best = 0;
+        double sum = 0;
+        for (uint32_t k = 1; k < task->outputs; k++) {
+            if (logits[k] > logits[best]) best = k;
+        }
+        for (uint32_t k = 0; k < task->outputs; k++) {
+            sum += exp((double)(logits[k] - logits[best]));
+        }
+        gap_add(gaps, 1 / sum, batch->labels[i] == best);
+    }
+}
 
 static enum rc run_batch(struct running *r, struct model *model, size_t number, struct batch *batch,
                          float *logits)
@@ -81,7 +126,10 @@ static enum rc run_batch(struct running *r, struct model *model, size_t number, 
     if (rc == RC_OK) rc = model_forward(model, batch->values, samples, false, logits);
     if (rc == RC_OK && !floats_are_finite(logits, samples * r->each)) rc = RC_NONFINITE;
     if (rc != RC_OK) return rc;
-    r->scores[number] = task_judge(r->task, batch, logits);
+    r->scores[number].task = task_judge(r->task, batch, logits);
+    if (r->task->target != DATA_REALS) {
+        judge_confidence(r->task, batch, logits, r->scores[number].gaps);
+    }
     if (r->sink != NULL) r->sink->on_logits(r->sink->context, first, samples, logits);
     atomic_fetch_add(&r->finished, samples);
     return RC_OK;
@@ -127,9 +175,13 @@ enum rc outputs_run(struct team *team, const struct dataset_info *info,
     r.scores = mem_array(r.batches, sizeof *r.scores);
     rc = r.scores != NULL ? team_run(team, team_threads(team), run_batches, &r) : RC_NOMEM;
     for (size_t i = 0; rc == RC_OK && i < r.batches; i++) {
-        score->loss_sum += (double)r.scores[i].count * r.scores[i].loss;
-        score->correct += r.scores[i].hits;
-        score->count += r.scores[i].count;
+        const struct task_score *batch = &r.scores[i].task;
+        score->loss_sum += (double)batch->count * batch->loss;
+        score->correct += batch->hits;
+        score->count += batch->count;
+        for (uint32_t b = 0; b < SCORE_BINS; b++) {
+            score->gaps[b] += r.scores[i].gaps[b];
+        }
     }
     score->is_real = task.target == DATA_REALS;
     if (rc == RC_OK) work_add(part->work, part->count);

@@ -23,16 +23,32 @@ uint32_t outputs_batch(const struct dataset_info *info);
 /** Predictions that the data asks for of each sample. */
 uint32_t outputs_rows(const struct dataset_info *info);
 
+/* How often what a model says with confidence p is true (Guo et al. 2017, arXiv:1706.04599): equal
+ * bins of p, the probability of the class it decides for. */
+enum { SCORE_BINS = 15 };
+
 struct score {
     uint64_t count, correct; /* predictions */
     double loss_sum;         /* nats; real values: mean squared errors */
+    double gaps[SCORE_BINS]; /* by confidence: sum of (correct ? 1 : 0) - confidence */
     bool is_real;            /* real values: none of them is correct or wrong */
+};
+
+/* What is said of one prediction of a class. */
+struct verdict {
+    double probability; /* of the label */
+    double confidence;  /* of the class decided for, in [0, 1] */
+    bool is_correct;
 };
 
 double score_loss(const struct score *score);     /* mean; NaN without predictions */
 double score_accuracy(const struct score *score); /* share in [0, 1]; NaN without any, or real */
-/** Count one prediction that gave its label `probability`. */
-void score_add(struct score *score, double probability, bool is_correct);
+/** Expected calibration error in [0, 1]: the mean over predictions of how far the accuracy of their
+ *  bin lies from its confidence. NaN where there is no accuracy, or no probability (a vote, whose
+ *  loss is NaN). */
+double score_calibration(const struct score *score);
+/** Count one prediction. */
+void score_add(struct score *score, const struct verdict *verdict);
 
 /** `info`, with the normalisation the model was trained with. Both stay borrowed. */
 struct dataset_info outputs_info(const struct dataset_info *info, const struct model *model);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/floats.h"
 #include "base/mem.h"
+#include "distill/align.h"
 #include "replica/plane/mixture.h"
 
 #include <math.h>
@@ -41,6 +42,14 @@ void soup_destroy(struct soup *soup)
     mem_free(soup);
 }
 
+static double *copy_of(const double *values, size_t count)
+{
+    double *copy = mem_array(count, sizeof *copy);
+
+    if (copy != NULL) memcpy(copy, values, count * sizeof *copy);
+    return copy;
+}
+
 /* Take the shape of the first member. On RC_NOMEM the soup is as empty as before. */
 static enum rc soup_begin(struct soup *soup, struct model *model)
 {
@@ -72,6 +81,49 @@ static enum rc soup_begin(struct soup *soup, struct model *model)
     return RC_OK;
 }
 
+struct soup *soup_copy(const struct soup *soup)
+{
+    struct soup *copy = soup_create();
+    bool is_short = copy == NULL;
+
+    if (is_short || soup->spec == NULL) return copy;
+    *copy = *soup;
+    copy->spec = mem_string(soup->spec);
+    copy->squares = copy_of(soup->squares, soup->counts[ARRAY_COUNT(poured) - 1]);
+    is_short = copy->spec == NULL || copy->squares == NULL;
+    for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
+        copy->means[i] = copy_of(soup->means[i], soup->counts[i]);
+        is_short = is_short || copy->means[i] == NULL;
+    }
+    if (!is_short) return copy;
+    soup_destroy(copy);
+    return NULL;
+}
+
+static enum rc check_spec(const struct soup *soup, struct model *model, struct fault *why)
+{
+    if (strcmp(soup->spec, model_spec(model)) == 0 &&
+        digest_is_equal(soup->schema, schema_digest(model_schema(model)))) {
+        return RC_OK;
+    }
+    return fault_set(why, RC_MISMATCH, "%s is another model than %s", model_spec(model),
+                     soup->spec);
+}
+
+enum rc soup_align(const struct soup *soup, struct model *model, struct fault *why)
+{
+    if (soup->members == 0) return RC_OK;
+    if (check_spec(soup, model, why) != RC_OK) return RC_MISMATCH;
+    float *mean = mem_array(soup->counts[0], sizeof *mean);
+    if (mean == NULL) return fault_set(why, RC_NOMEM, "cannot align: out of memory");
+    for (size_t i = 0; i < soup->counts[0]; i++) {
+        mean[i] = (float)soup->means[0][i];
+    }
+    const enum rc rc = align_model(model, mean, why);
+    mem_free(mean);
+    return rc;
+}
+
 enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
 {
     CHECK(soup != NULL && model != NULL);
@@ -88,11 +140,7 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
     if (soup->spec == NULL && soup_begin(soup, model) != RC_OK) {
         return fault_set(why, RC_NOMEM, "cannot average: out of memory");
     }
-    if (strcmp(soup->spec, model_spec(model)) != 0 ||
-        !digest_is_equal(soup->schema, schema_digest(schema))) {
-        return fault_set(why, RC_MISMATCH, "%s is another model than %s", model_spec(model),
-                         soup->spec);
-    }
+    if (check_spec(soup, model, why) != RC_OK) return RC_MISMATCH;
     const double share = 1 / (double)(soup->members + 1);
     for (size_t s = 0; s < ARRAY_COUNT(poured); s++) {
         const float *values = planes[poured[s]];

@@ -25,6 +25,12 @@ struct soup;
 /** NULL only when out of memory. */
 struct soup *soup_create(void);
 void soup_destroy(struct soup *soup);
+/** The same members; NULL only when out of memory. */
+struct soup *soup_copy(const struct soup *soup);
+/** Bring the hidden channels of a model into the order of the members' mean (distill/align.h), for
+ *  members that did not start together. Without members nothing happens. Errors as of soup_add()
+ *  and align_model(). */
+MUST_USE enum rc soup_align(const struct soup *soup, struct model *model, struct fault *why);
 /** Mix a model in; the first one decides what the others must look like. RC_MISMATCH (another spec
  *  or other tensors; the soup is unchanged), RC_NONFINITE, RC_NOMEM. */
 MUST_USE enum rc soup_add(struct soup *soup, struct model *model, struct fault *why);

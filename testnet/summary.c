@@ -39,12 +39,12 @@ static const char *predicts(const struct comparison *c)
 }
 
 /* Peers without a model get null. */
-static void set_scores(struct json *json, const struct summary *s, bool is_loss)
+static void set_scores(struct json *json, const struct summary *s, const char *key,
+                       double (*number)(const struct score *))
 {
     const struct comparison *c = s->models;
     size_t next = 0;
     struct json *scores = json_object_create(), *peers = json_array_create();
-    double (*const number)(const struct score *) = is_loss ? score_loss : score_accuracy;
 
     for (uint32_t i = 0; i < s->run->count; i++) {
         const bool has_model = c != NULL && next < c->count && s->peer_of[next] == i;
@@ -53,7 +53,7 @@ static void set_scores(struct json *json, const struct summary *s, bool is_loss)
     json_set(scores, "peers", peers);
     json_set_real(scores, "average_model", c != NULL && c->has_average ? number(&c->average) : NAN);
     json_set_real(scores, "ensemble", c != NULL ? number(&c->votes[VOTE_MEAN]) : NAN);
-    json_set(json, is_loss ? "loss" : "accuracy", scores);
+    json_set(json, key, scores);
 }
 
 /* Peers that said no lineage prove nothing either way. */
@@ -131,8 +131,9 @@ struct json *summary_json(const struct summary *s)
     json_set_count(json, "rounds_ok", t.rounds_ok);
     json_set_count(json, "rounds_aborted", t.rounds_aborted);
     json_set_real(json, "consensus_distance", c != NULL ? c->distance : NAN);
-    set_scores(json, s, false);
-    set_scores(json, s, true);
+    set_scores(json, s, "accuracy", score_accuracy);
+    set_scores(json, s, "loss", score_loss);
+    set_scores(json, s, "calibration_error", score_calibration);
     json_set_real(json, "time_to_target_s",
                   s->target_accuracy > 0 ? s->run->time_to_target_s : NAN);
     json_set_count(json, "faults_injected", s->run->faults);

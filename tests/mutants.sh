@@ -218,6 +218,10 @@ averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate i
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/
 base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
+distill/outputs.c @ unit_distill_outputs @ a border of two bins of confidence belongs to the upper one @ s/ceil\(confidence \* SCORE_BINS\) - 1/floor(confidence * SCORE_BINS)/
+distill/selection.c @ unit_distill_selection @ a greedy soup keeps whoever comes @ s/is_good = rc == RC_OK && compare.*;/is_good = rc == RC_OK;/
+distill/align.c @ unit_distill_align @ statistics stay where they were when channels move @ s/was = m->buffers, .*;/(void)was;/
+replica/learners/replica_state.c @ unit_replica_replica @ a resumed run begins its mean over the steps anew @ s/r->averages = averages;/r->averages = 0 * averages;/
 distill/ensemble.c @ unit_distill_ensemble @ votes for a class do not add up @ s/(sums\[VOTE_MAJORITY\].*) \+= 1;/\1 = 1;/
 distill/ensemble.c @ unit_distill_ensemble @ who is sure has more votes @ s/if \(vote != VOTE_MAJORITY\) return argmax/if (vote != VOTE_COUNT) return argmax/
 kernels/cpu/sequence/attention_product.h @ unit_kernels_attention @ a register tile over the mask's edge reads what nobody wrote @ s/return round_up\(query \+ LANES, ROWS\);/return query + LANES;/

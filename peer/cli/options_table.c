@@ -253,8 +253,8 @@ const struct option_row option_rows[] = {
      "compare it, with --data, to what the swarm trains", OF_RUN},
     {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
      "for images and rows of numbers mlp, cnn, treenet, resnet14, resnet20 or resnet18; for text "
-     "lstm, gpt-nano, gpt-micro or gpt2-small; or layers, as in 'conv3x3:32 bn relu maxpool2 "
-     "linear:classes': docs/training.md lists them",
+     "lstm, gpt-nano, gpt-micro or gpt2-small; with a factor of the width, as in 'cnn*0.5'; or "
+     "layers, as in 'conv3x3:32 bn relu maxpool2 linear:classes': docs/training.md lists them",
      OF_RUN},
     {"labels", OPTION_TEXT, GROUP_TRAINING, PEERS, "A,B,...", NULL, 0, 0,
      "the classes of a csv in their order, where not every peer's file has all of them; who joins "
@@ -284,6 +284,10 @@ const struct option_row option_rows[] = {
      "samples a step (default by model: 64; for text 32, gpt2-small 4)", OF_RUN},
     {"clip", OPTION_REAL, GROUP_TRAINING, RUNS, "NORM", NULL, 1e-12, 1e12,
      "shorten gradients whose norm is above this (default: never)", OF_RUN},
+    {"ema", OPTION_REAL, GROUP_TRAINING, RUNS, "BETA", NULL, 0, 0.9999999,
+     "also keep an exponential mean of the parameters over the steps, as 0.999: ema.safetensors in "
+     "--out (default: none)",
+     OF_RUN},
     {"accumulate", OPTION_COUNT, GROUP_TRAINING, RUNS, "N", "1", 1, 4096,
      "batches whose mean gradient makes one step, as a batch N times as large would", OF_RUN},
     {"augment", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", NULL, 0, 0,
@@ -378,6 +382,11 @@ const struct option_row option_rows[] = {
      "the student, as for --model", OF_RUN},
     {"teachers-vote", OPTION_CHOICE, GROUP_DISTILLING, ON(DISTILL), "mean|logits|vote", "mean", 0,
      0, "how the teachers' answers become one", OF_RUN},
+    {"weights", OPTION_CHOICE, GROUP_DISTILLING, ON(EVAL) | ON(DISTILL), "equal|score", "equal", 0,
+     0,
+     "what members of an ensemble weigh: by accuracy above chance on a part of the training data "
+     "(mean and logits)",
+     OF_RUN},
     {"temperature", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 0.01, 1000,
      "softens the teachers' probabilities", OF_RUN},
     {"alpha", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "0.7", 0, 1,
@@ -418,6 +427,13 @@ const struct option_row option_rows[] = {
     /* using a model */
     {"input", OPTION_TEXT, GROUP_USING, ON(PREDICT), "FILE", NULL, 0, 0,
      "a picture (.png, .pgm, .ppm), rows of .csv or .npy, or an IDX file", OF_RUN},
+    {"soup", OPTION_CHOICE, GROUP_USING, JUDGES, "uniform|greedy", "uniform", 0, 0,
+     "average all models, or those that make the average better on a part of the training data",
+     OF_RUN},
+    {"align", OPTION_SWITCH, GROUP_USING, JUDGES, NULL, NULL, 0, 0,
+     "first bring the models' hidden channels into one order, for models that did not start "
+     "together",
+     OF_RUN},
     {"top", OPTION_COUNT, GROUP_USING, ON(PREDICT), "K", NULL, 1, 1048576,
      "how many classes to name, the likeliest first (default: up to 5)", OF_RUN},
     {"prompt", OPTION_TEXT, GROUP_USING, ON(GENERATE), "TEXT", NULL, 0, 0,

@@ -7,6 +7,7 @@
 #include "peer/cli/progress.h"
 
 #include <math.h>
+#include <string.h>
 
 static void print_json(const struct comparison *comparison, const char *path)
 {
@@ -14,20 +15,35 @@ static void print_json(const struct comparison *comparison, const char *path)
 
     json_set_text(json, "file", path);
     json_set_count(json, "models", comparison->count);
+    json_set(json, "average_members", comparison_members_json(comparison));
+    json_set_real(json, "selection", comparison->selection);
     json_set_real(json, "accuracy", score_accuracy(&comparison->average));
     json_set_real(json, "loss", score_loss(&comparison->average));
+    json_set_real(json, "calibration_error", score_calibration(&comparison->average));
     json_set_real(json, "consensus_distance", comparison->distance);
     json_set_count(json, "samples", comparison->samples);
     command_print_json(json);
 }
 
+/* Of a greedy soup also what went in. */
 static void print_words(const struct comparison *comparison, const char *path)
 {
     const double accuracy = score_accuracy(&comparison->average);
+    size_t members = 0;
 
-    printf("%s: average of %zu models, ", path, comparison->count);
+    for (size_t i = 0; i < comparison->count; i++) {
+        if (comparison->is_in[i]) members++;
+        if (comparison->is_in[i] && !isnan(comparison->selection)) {
+            printf("in: %s\n", comparison->paths[i]);
+        }
+    }
+    printf("%s: average of %zu models, ", path, members);
     if (!isnan(accuracy)) printf("accuracy %.2f %%, ", 100 * accuracy);
-    printf("loss %.4f\n", score_loss(&comparison->average));
+    printf("loss %.4f", score_loss(&comparison->average));
+    if (!isnan(accuracy)) {
+        printf(", calibration error %.2f %%", 100 * score_calibration(&comparison->average));
+    }
+    printf("\n");
 }
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
@@ -41,6 +57,9 @@ int command_average(struct options *options)
     struct comparison_options request = {.data = options_text(options, "data"),
                                          .tokenizer = options_text(options, "tokenizer"),
                                          .seed = 1,
+                                         .is_greedy =
+                                             strcmp(options_text(options, "soup"), "greedy") == 0,
+                                         .with_alignment = options_flag(options, "align"),
                                          .average_path = options_text(options, "out"),
                                          .on_progress = on_progress,
                                          .context = &progress};

@@ -30,18 +30,24 @@ static void on_progress(void *context, const struct distill_progress *p)
     progress_tell(context, phases[p->phase], (double)p->done / (double)p->total, loss);
 }
 
-static void print_row(const char *name, double accuracy, double loss, uint64_t parameters)
+/* What a student is trained with has no calibration: NaN. */
+static void print_row(const char *name, const struct evaluation *score, double calibration,
+                      uint64_t parameters)
 {
-    char share[32] = "", nats[32] = "";
+    char share[32] = "", nats[32] = "", error[32] = "";
 
-    if (!isnan(accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * accuracy);
-    if (!isnan(loss)) snprintf(nats, sizeof nats, "%.4f", loss);
-    printf("%-34s %9s  %8s  %12llu\n", name, share, nats, (unsigned long long)parameters);
+    if (!isnan(score->accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * score->accuracy);
+    if (!isnan(score->loss)) snprintf(nats, sizeof nats, "%.4f", score->loss);
+    if (!isnan(calibration)) snprintf(error, sizeof error, "%.2f %%", 100 * calibration);
+    printf("%-34s %9s  %8s  %11s  %12llu\n", name, share, nats, error,
+           (unsigned long long)parameters);
 }
 
 static void print_score(const char *name, const struct score *score, uint64_t parameters)
 {
-    print_row(name, score_accuracy(score), score_loss(score), parameters);
+    const struct evaluation said = {.accuracy = score_accuracy(score), .loss = score_loss(score)};
+
+    print_row(name, &said, score_calibration(score), parameters);
 }
 
 static void print_words(const struct distill_result *r, const char *path)
@@ -49,7 +55,7 @@ static void print_words(const struct distill_result *r, const char *path)
     const struct comparison *c = &r->teachers;
     uint64_t all = 0;
 
-    printf("%-34s %9s  %8s  %12s\n", "", "accuracy", "loss", "parameters");
+    printf("%-34s %9s  %8s  %11s  %12s\n", "", "accuracy", "loss", "calibration", "parameters");
     for (size_t i = 0; i < c->count; i++) {
         char name[40];
         snprintf(name, sizeof name, "teacher %zu", i);
@@ -61,9 +67,9 @@ static void print_words(const struct distill_result *r, const char *path)
         print_score("average of their parameters", &c->average, c->parameters[0]);
     }
     print_score("ensemble", &c->votes[r->vote], all);
-    print_row("student", r->student.accuracy, r->student.loss, r->student_parameters);
+    print_row("student", &r->student, (double)NAN, r->student_parameters);
     if (r->has_baseline) {
-        print_row("the same student on labels alone", r->labels_only.accuracy, r->labels_only.loss,
+        print_row("the same student on labels alone", &r->labels_only, (double)NAN,
                   r->student_parameters);
     }
     printf("%llu of %llu training samples, %llu steps, lr %.4g", (unsigned long long)r->samples,
@@ -124,6 +130,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
     *request = (struct distill_options){
         .teachers = (const char *const *)teachers->paths,
         .teachers_count = teachers->count,
+        .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
         .temperature = options_real(options, "temperature"),
         .alpha = options_real(options, "alpha"),
         .student = student,

@@ -10,6 +10,7 @@
 #include "peer/cli/progress.h"
 
 #include <math.h>
+#include <string.h>
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
 {
@@ -18,18 +19,21 @@ static void on_progress(void *context, uint64_t done, uint64_t total)
 
 static void print_row(const char *name, const struct score *score)
 {
-    char accuracy[32] = "", loss[32] = "";
+    char accuracy[32] = "", loss[32] = "", calibration[32] = "";
 
     if (!isnan(score_accuracy(score)))
         snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * score_accuracy(score));
     if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
-    printf("%-40s %9s  %8s\n", name, accuracy, loss);
+    if (!isnan(score_calibration(score)))
+        snprintf(calibration, sizeof calibration, "%.2f %%", 100 * score_calibration(score));
+    printf("%-40s %9s  %8s  %11s\n", name, accuracy, loss, calibration);
 }
 
-/* The loss of a text is that of a token, in nats; of real values, the squared error. */
+/* The loss of a text is that of a token, in nats; of real values, the squared error. Calibration is
+ * by how much what a model thinks of itself is wrong (outputs.h). */
 static void print_words(const struct comparison *comparison)
 {
-    printf("%-40s %9s  %8s\n", "", "accuracy", "loss");
+    printf("%-40s %9s  %8s  %11s\n", "", "accuracy", "loss", "calibration");
     for (size_t i = 0; i < comparison->count; i++)
         print_row(comparison->paths[i], &comparison->models[i]);
     if (comparison->count > 1) {
@@ -38,17 +42,26 @@ static void print_words(const struct comparison *comparison)
         else
             printf("no average: %s\n", comparison->average_missing);
         print_row("ensemble", &comparison->votes[VOTE_MEAN]);
+        if (!comparison->votes[VOTE_MEAN].is_real) {
+            print_row("ensemble, mean of logits", &comparison->votes[VOTE_LOGITS]);
+            print_row("ensemble, vote", &comparison->votes[VOTE_MAJORITY]);
+        }
     }
 }
 
 int command_eval(struct options *options)
 {
     struct progress progress;
-    struct comparison_options request = {.data = options_text(options, "data"),
-                                         .tokenizer = options_text(options, "tokenizer"),
-                                         .seed = 1,
-                                         .on_progress = on_progress,
-                                         .context = &progress};
+    struct comparison_options request = {
+        .data = options_text(options, "data"),
+        .tokenizer = options_text(options, "tokenizer"),
+        .seed = 1,
+        .is_greedy = strcmp(options_text(options, "soup"), "greedy") == 0,
+        .with_alignment = options_flag(options, "align"),
+        .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
+        .on_progress = on_progress,
+        .context = &progress,
+    };
     struct comparison comparison;
     struct backend *backend = NULL;
     struct fault why = {""};

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
+#include "peer/session/averaged_model.h"
 #include "peer/session/initial_model.h"
 #include "peer/session/session.h"
 #include "peer/session/settings.h"
@@ -168,6 +169,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
                                       .clip = options_real(options, "clip"),
                                       .accumulate = (uint32_t)options_count(options, "accumulate"),
                                       .hogwild = (uint32_t)options_count(options, "hogwild"),
+                                      .ema = options_real(options, "ema"),
                                       .lr = options_real(options, "lr"),
                                       .batch = batch_of(options),
                                       .shard = options_text(options, "shard"),
@@ -508,6 +510,10 @@ int command_peer(struct options *options)
         session_say_what_runs(&session);
         uv_env_run(session.env);
         code = exit_of(&session);
+        if (session.result.rc == RC_OK && session.result.signal == 0) {
+            rc = averaged_model_save(options, session.backend, session.learner, &why);
+            if (rc != RC_OK) code = command_failed(rc, &why);
+        }
         if (session.result.rc == RC_OK) session_print_profile(&session);
         if (session.result.rc == RC_OK) session_print_result(&session);
     } else {

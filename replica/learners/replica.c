@@ -27,6 +27,7 @@ static void replica_destroy(struct learner *learner)
     r->backend->ops->free(r->backend, r->accumulated);
     r->backend->ops->free(r->backend, r->workspace);
     r->backend->ops->free(r->backend, r->statistics);
+    r->backend->ops->free(r->backend, r->averaged);
     mem_free(r->logits);
     mem_free(r->logits_gradient);
     batch_deinit(&r->next);
@@ -236,6 +237,7 @@ enum rc replica_assign(struct learner *learner, enum section section, const floa
         return assign_input(r, values);
     }
     plane = section_of(r, section, count);
+    if (section == SECTION_PARAMETERS) r->averages = 0;
     backend_bind_thread(r->backend);
     rc = r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
     return rc == RC_OK ? team_spread(r->team, section) : rc;
@@ -423,6 +425,7 @@ static enum rc read_options(struct replica *r, const struct replica_options *opt
     r->accumulate = options->accumulate == 0 ? 1 : options->accumulate;
     r->clip = options->clip;
     r->rate_factor = 1.0;
+    r->ema = options->ema;
     r->epochs_total = options->epochs_total;
     r->has_schedule = steps > 0 || !(options->epochs_total > 0.0);
     if (!r->has_schedule) steps = 1; /* enough to check the text */
@@ -450,6 +453,10 @@ static enum rc make_optimizer_buffers(struct replica *r)
     if (schema->values[SECTION_BUFFERS] > 0) {
         r->statistics = ops->alloc(r->backend, schema->values[SECTION_BUFFERS] * sizeof(float));
         if (r->statistics == NULL) return RC_NOMEM;
+    }
+    if (r->ema > 0) {
+        r->averaged = ops->alloc(r->backend, schema->values[SECTION_PARAMETERS] * sizeof(float));
+        if (r->averaged == NULL) return RC_NOMEM;
     }
     if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW) {
         r->accumulated = ops->alloc(r->backend, schema->values[SECTION_GRADIENT] * sizeof(float));
@@ -562,6 +569,11 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     enum rc rc = read_optimizer(options, &optimizer, why);
 
     if (rc != RC_OK) return rc;
+    if (options->ema > 0 &&
+        (options->hogwild > 0 || optimizer_is_full_batch(&optimizer) || !backend->is_host)) {
+        return fault_set(why, RC_USAGE,
+                         "--ema: not with --hogwild or --optimizer lbfgs, and not on a GPU");
+    }
     if (options->hogwild > 0) return replica_hogwild_create(backend, options, learner, why);
     if (optimizer_is_full_batch(&optimizer)) {
         return replica_lbfgs_create(backend, options, learner, why);
@@ -581,6 +593,14 @@ struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const ch
 {
     CHECK(is_replica(learner));
     return model_profiler_rows(replica_of(learner)->profiler, wall_ns, event);
+}
+
+const float *replica_ema(struct learner *learner)
+{
+    CHECK(is_replica(learner));
+    const struct replica *r = replica_of(learner);
+
+    return r->averages > 0 ? r->averaged : NULL;
 }
 
 struct model *replica_model(struct learner *learner)

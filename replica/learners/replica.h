@@ -28,6 +28,7 @@ struct replica_options {
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
     double clip;           /* longest gradient, by its norm; 0: as long as it is */
     uint32_t accumulate;   /* batches whose mean gradient makes one step; 0: 1 */
+    double ema;            /* > 0: keep an exponential mean of the parameters, see replica_ema() */
     double lr;             /* > 0 overrides the optimizer's lr= */
     uint64_t steps_total;  /* for schedules with an end; 0: not known */
     double
@@ -55,6 +56,13 @@ MUST_USE enum rc replica_samples(struct learner *learner, const struct samples *
                                  struct fault *why);
 /** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
 struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event);
+/** The exponential mean of the parameters as they were after each step: mean = b mean + (1 - b) x,
+ *  b = min(options.ema, (1 + t) / (10 + t)) at update t, the first of which copies (Izmailov et al.
+ *  2018, arXiv:1803.05407; the warm-up is TensorFlow's). Rounds change x alone: the next step goes
+ *  on from what they made of it. It begins anew where parameters are replaced outright: who joins,
+ *  takes another model or goes back to the last good one. In host memory, the learner's; NULL: none
+ *  is wanted, or no step was made. */
+const float *replica_ema(struct learner *learner);
 /** A card that describes the replica as it is now. */
 void replica_card(struct learner *learner, struct model_card *card);
 

@@ -40,6 +40,9 @@ struct replica {
     double epochs_total;
     double clip;
     double rate_factor; /* of the learning rate, beside the schedule's */
+    double ema;         /* 0: none */
+    float *averaged;    /* the exponential mean; NULL without */
+    uint64_t averages;  /* updates of it */
     uint32_t accumulate;
     uint64_t stream_seed;         /* of dropout, too */
     float *accumulated;           /* sum of a step's earlier gradients; NULL without accumulation */

@@ -37,9 +37,26 @@ enum rc replica_save(struct learner *learner, struct tensor_file *file)
 
     shard_save(r->shard, words + STATE_SHARD);
     if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, "replica.state", words, STATE_WORDS);
+    if (rc == RC_OK && r->averages > 0) {
+        rc = tensor_file_add_u64_copy(file, "replica.ema_updates", &r->averages, 1);
+        if (rc == RC_OK) {
+            rc = tensor_file_add_f32(file, "replica.ema", r->averaged,
+                                     model_schema(r->model)->values[SECTION_PARAMETERS]);
+        }
+    }
     if (rc != RC_OK || count == 0) return rc;
     rc = model_host_plane(r->model, SECTION_MOMENTS, &moments);
     return rc == RC_OK ? tensor_file_add_f32(file, "replica.moments", moments, count) : rc;
+}
+
+static bool holds_finite(const struct tensor_view *view, size_t count)
+{
+    bool is_finite = true;
+
+    for (size_t i = 0; is_finite && i < count; i++) {
+        is_finite = isfinite(load_le_float((const uint8_t *)view->bytes + i * sizeof(float)));
+    }
+    return is_finite;
 }
 
 /* The moments entry, or RC_* and why it cannot be used. */
@@ -48,7 +65,6 @@ static enum rc find_moments(struct replica *r, const struct tensor_file *file,
 {
     size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
     const char *optimizer = tensor_file_get(file, "optimizer");
-    bool is_finite = true;
 
     *moments = tensor_file_find(file, "replica.moments");
     if (optimizer == NULL || strcmp(optimizer, optimizer_name(r->optimizer.kind)) != 0) {
@@ -61,17 +77,37 @@ static enum rc find_moments(struct replica *r, const struct tensor_file *file,
         (*moments)->bytes_count != count * sizeof(float)) {
         return fault_set(why, RC_SHAPE, "the checkpoint's optimizer state is of another model");
     }
-    for (size_t i = 0; is_finite && i < count; i++) {
-        is_finite = isfinite(load_le_float((const uint8_t *)(*moments)->bytes + i * sizeof(float)));
-    }
-    if (is_finite) return RC_OK;
+    if (holds_finite(*moments, count)) return RC_OK;
     return fault_set(why, RC_NONFINITE, "the checkpoint's optimizer state holds a NaN");
+}
+
+/* The exponential mean; NULL: none is wanted, or the checkpoint was written without --ema, and it
+ * begins anew. */
+static enum rc find_ema(const struct replica *r, const struct tensor_file *file,
+                        const struct tensor_view **ema, uint64_t *updates, struct fault *why)
+{
+    const struct tensor_view *counted = tensor_file_find(file, "replica.ema_updates");
+    const size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
+
+    *ema = r->averaged != NULL ? tensor_file_find(file, "replica.ema") : NULL;
+    *updates = 0;
+    if (*ema == NULL) return RC_OK;
+    if (counted == NULL || strcmp(counted->dtype, "U64") != 0 ||
+        counted->bytes_count != sizeof *updates || strcmp((*ema)->dtype, "F32") != 0 ||
+        (*ema)->bytes_count != count * sizeof(float)) {
+        return fault_set(why, RC_SHAPE, "the checkpoint's mean of --ema is of another model");
+    }
+    memcpy(updates, counted->bytes, sizeof *updates);
+    if (holds_finite(*ema, count)) return RC_OK;
+    return fault_set(why, RC_NONFINITE, "the checkpoint's mean of --ema holds a NaN");
 }
 
 enum rc replica_load(struct learner *learner, const struct tensor_file *file, struct fault *why)
 {
     struct replica *r = replica_of(learner);
     const struct tensor_view *state = tensor_file_find(file, "replica.state"), *moments = NULL;
+    const struct tensor_view *ema = NULL;
+    uint64_t averages = 0;
     size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
     struct schedule schedule = r->schedule;
     uint64_t words[STATE_WORDS];
@@ -82,6 +118,7 @@ enum rc replica_load(struct learner *learner, const struct tensor_file *file, st
     }
     memcpy(words, state->bytes, sizeof(words));
     rc = find_moments(r, file, &moments, why);
+    if (rc == RC_OK) rc = find_ema(r, file, &ema, &averages, why);
     if (rc != RC_OK) return rc;
     if (!r->has_schedule && words[STATE_SCHEDULE] > 0) {
         rc = schedule_parse(r->schedule_text, words[STATE_SCHEDULE], &schedule, why);
@@ -96,6 +133,11 @@ enum rc replica_load(struct learner *learner, const struct tensor_file *file, st
     r->updates = words[STATE_UPDATES];
     r->samples_seen = words[STATE_SAMPLES];
     team_set_stream(r->team, r->stream_seed, words[STATE_PASSES]);
+    r->averages = averages;
+    if (averages > 0) {
+        memcpy(r->averaged, ema->bytes,
+               model_schema(r->model)->values[SECTION_PARAMETERS] * sizeof(float));
+    }
     if (count == 0) return RC_OK;
     return replica_assign(learner, SECTION_MOMENTS, moments->bytes, count);
 }

@@ -198,6 +198,22 @@ static enum rc check_parameters(struct replica *r)
     return is_finite ? RC_OK : RC_NONFINITE;
 }
 
+/* The exponential mean takes in a step's result. */
+static enum rc average_step(struct replica *r)
+{
+    const struct backend_ops *ops = r->backend->ops;
+    const size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
+    const float *now = model_plane(r->model, SECTION_PARAMETERS);
+    const double t = (double)r->averages;
+    const double beta = fmin(r->ema, (1 + t) / (10 + t));
+    enum rc rc;
+
+    if (r->averaged == NULL) return RC_OK;
+    if (r->averages++ == 0) return ops->copy(r->backend, r->averaged, now, count * sizeof *now);
+    rc = ops->scale(r->backend, (float)beta, r->averaged, count);
+    return rc == RC_OK ? ops->axpy(r->backend, (float)(1 - beta), now, r->averaged, count) : rc;
+}
+
 /* Where a step begins: what it changes before its end. */
 struct border {
     uint64_t shard[SHARD_STATE_WORDS];
@@ -241,6 +257,7 @@ enum rc replica_host_steps(struct replica *r, uint32_t steps, const atomic_bool 
         rc = run_batches(r, true, &score);
         team_set_stop(r->team, NULL);
         if (rc == RC_CANCELLED) return take_back(r, &border);
+        if (rc == RC_OK) rc = average_step(r);
         if (rc != RC_OK) return rc;
         done->steps++;
         done->loss_sum += score.loss;
@@ -315,5 +332,6 @@ enum rc replica_step(struct learner *learner, const float *gradient)
     if (rc != RC_OK) return rc;
     r->updates++;
     r->step++;
-    return check_parameters(r);
+    rc = average_step(r);
+    return rc == RC_OK ? check_parameters(r) : rc;
 }

@@ -482,11 +482,18 @@ static enum rc parse_all(struct parser *p)
 enum rc layers_parse(const char *spec, uint32_t classes, struct layer_list *list, struct fault *why)
 {
     struct parser *p;
-    const char *preset = layers_preset(spec);
+    double factor = 1;
+    const char *preset = layers_preset(spec, &factor);
     enum rc rc;
 
     if (strlen(spec) >= LAYERS_TEXT_BYTES) {
         return fault_set(why, RC_LIMIT, "--model: longer than %d letters", LAYERS_TEXT_BYTES - 1);
+    }
+    if (preset != NULL && !(factor > 0)) {
+        return fault_set(why, RC_PARSE,
+                         "--model %s: behind the star stands a factor from %g to %g, such as "
+                         "'mlp*0.5'",
+                         spec, LAYERS_FACTOR_MIN, LAYERS_FACTOR_MAX);
     }
     p = mem_alloc(sizeof(*p));
     if (p == NULL) return fault_set(why, RC_NOMEM, "--model: no memory to read it");
@@ -494,6 +501,7 @@ enum rc layers_parse(const char *spec, uint32_t classes, struct layer_list *list
     p->classes = classes;
     p->why = why;
     rc = parse_all(p);
+    if (rc == RC_OK && preset != NULL && (factor < 1 || factor > 1)) layers_scale(&p->list, factor);
     if (rc == RC_OK) *list = p->list;
     for (uint32_t i = 0; rc == RC_OK && preset != NULL && i < list->count; i++) {
         list->layers[i].column = 0;
@@ -519,7 +527,7 @@ uint32_t layers_context(const char *spec)
 
 bool layers_read_tokens(const char *spec)
 {
-    const char *preset = layers_preset(spec);
+    const char *preset = layers_preset(spec, NULL);
     const char *text = preset != NULL ? preset : spec;
 
     text += strspn(text, " \t\n([");

@@ -80,8 +80,14 @@ MUST_USE enum rc layers_parse(const char *spec, uint32_t classes, struct layer_l
 MUST_USE enum rc layers_format(const struct layer_list *list, char *text, size_t cap);
 /** `conv3x3:32` and the like into `text`, for messages. Returns `text`. */
 char *layer_format(const struct layer *layer, char *text, size_t cap);
-/** The layer list a preset stands for; NULL if `name` is none. */
-const char *layers_preset(const char *name);
+#define LAYERS_FACTOR_MIN 0.01
+#define LAYERS_FACTOR_MAX 16.0
+/** The layer list a preset stands for, of `mlp` or `mlp*0.5`; NULL if `name` is none. `factor` (may
+ *  be NULL) is what stands behind the star, 1 without one, 0 if it is no number in the bounds. */
+const char *layers_preset(const char *name, double *factor);
+/** Multiply the widths of all layers but the last, each rounded to the nearest number, at least 1;
+ *  with attention to the nearest multiple of its heads. */
+void layers_scale(struct layer_list *list, double factor);
 /** Name of preset number `i`; NULL behind the last. */
 const char *layers_preset_name(size_t i);
 /** What a preset is trained with unless told otherwise, and for how long: `steps`, or `epochs`

@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STAGE(channels, more)                                                                      \
@@ -63,12 +65,63 @@ static const struct preset {
      &filters},
 };
 
-const char *layers_preset(const char *name)
+/* Digits with a point in them or not, the whole text. 0: it is none, or out of bounds. */
+static double parse_factor(const char *text)
+{
+    static const char digits[] = "0123456789";
+    const size_t whole = strspn(text, digits);
+    const size_t behind = text[whole] == '.' ? strspn(text + whole + 1, digits) : 0;
+    const size_t length = whole + (behind > 0 ? behind + 1 : 0);
+
+    if (whole == 0 || length > 12 || text[length] != '\0') return 0;
+    const double factor = strtod(text, NULL);
+    return factor >= LAYERS_FACTOR_MIN && factor <= LAYERS_FACTOR_MAX ? factor : 0;
+}
+
+/* `mlp` or `mlp*0.5`. */
+static const struct preset *find(const char *spec, double *factor)
 {
     for (size_t i = 0; i < ARRAY_COUNT(presets); i++) {
-        if (strcmp(presets[i].name, name) == 0) return presets[i].spec;
+        const size_t length = strlen(presets[i].name);
+        if (strncmp(presets[i].name, spec, length) != 0) continue;
+        if (spec[length] != '\0' && spec[length] != '*') continue;
+        if (factor != NULL) *factor = spec[length] == '*' ? parse_factor(spec + length + 1) : 1;
+        return &presets[i];
     }
     return NULL;
+}
+
+const char *layers_preset(const char *name, double *factor)
+{
+    const struct preset *preset = find(name, factor);
+
+    return preset != NULL ? preset->spec : NULL;
+}
+
+static bool is_scaled(const struct layer *layer)
+{
+    static const enum layer_kind wide[] = {LAYER_CONV,   LAYER_LOCAL, LAYER_SHORTCUT,
+                                           LAYER_LINEAR, LAYER_EMBED, LAYER_RECURRENT};
+
+    for (size_t i = 0; i < ARRAY_COUNT(wide); i++) {
+        if (layer->kind == wide[i]) return !layer->is_classes;
+    }
+    return false;
+}
+
+void layers_scale(struct layer_list *list, double factor)
+{
+    uint32_t multiple = 1;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->layers[i].kind == LAYER_ATTENTION) multiple = list->layers[i].count;
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct layer *layer = &list->layers[i];
+        if (!is_scaled(layer)) continue;
+        const double wanted = floor(layer->count * factor / multiple + 0.5);
+        layer->count = multiple * (wanted < 1 ? 1 : (uint32_t)wanted);
+    }
 }
 
 const char *layers_preset_name(size_t i)
@@ -79,10 +132,9 @@ const char *layers_preset_name(size_t i)
 struct layers_training layers_training(const char *spec)
 {
     static const char *const recurrent[] = {"rnn:", "gru:", "lstm:"};
+    const struct preset *preset = find(spec, NULL);
 
-    for (size_t i = 0; i < ARRAY_COUNT(presets); i++) {
-        if (strcmp(presets[i].name, spec) == 0) return *presets[i].training;
-    }
+    if (preset != NULL) return *preset->training;
     if (strstr(spec, "attention:") != NULL) return language;
     if (strstr(spec, "embed:") != NULL) return gates;
     for (size_t i = 0; i < ARRAY_COUNT(recurrent); i++) {

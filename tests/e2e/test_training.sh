@@ -41,4 +41,26 @@ accepted '^finished: 8 steps' "${peer[@]}" --steps 8 --out parts
 cmp -s whole/model.safetensors parts/model.safetensors || bad "a resumed run has other bits"
 refused 2 'leave --accumulate' "${peer[@]}" --optimizer lbfgs --accumulate 2
 
+# A mean over the steps: a model file of its own, the same bits after a stop; not of other learners.
+mean=("$gv" peer --listen 127.0.0.1:0 --model 'resnet14*0.25' --averaging none --evaluate-samples 0 --ema 0.9)
+accepted '^finished: 12 steps' "${mean[@]}" --steps 12 --out mean
+accepted '^finished: 6 steps' "${mean[@]}" --steps 6 --out halves
+accepted '^finished: 12 steps' "$gv" peer --steps 12 --out halves
+cmp -s mean/ema.safetensors halves/ema.safetensors || bad "a resumed run has another mean"
+! cmp -s mean/ema.safetensors mean/model.safetensors || bad "the mean is the model"
+accepted '"calibration_error":\[[0-9]' "$gv" eval mean/ema.safetensors --data digits --json
+refused 2 'ema: not with' "${peer[@]}" --steps 1 --ema 0.9 --optimizer lbfgs
+refused 2 'choose between' "${peer[@]}" --steps 1 --ema 1
+refused 2 'behind the star' "$gv" inspect --model 'cnn*x' --data digits
+
+# Averages of what was chosen, and of what did not begin together.
+accepted '^finished' "$gv" peer --listen 127.0.0.1:0 --model 'resnet14*0.25' --averaging none --evaluate-samples 0 \
+    --seed 2 --steps 12 --out other
+files=(mean/model.safetensors other/model.safetensors)
+accepted 'average of 2 models.*calibration error' "$gv" average "${files[@]}" --align --out aligned.safetensors
+accepted '^in: ' "$gv" average "${files[@]}" --soup greedy --out greedy.safetensors
+accepted '"selection":0' "$gv" average "${files[@]}" --soup greedy --out greedy.safetensors --json
+accepted '"weights":\[[0-9.]+,' "$gv" eval "${files[@]}" --weights score --align --json
+accepted '^ensemble, mean of logits' "$gv" eval "${files[@]}"
+
 finish

@@ -37,7 +37,42 @@ static void presets_stand_for_their_layer_lists(void **state)
                           "linear:classes | conv3x3:64 relu maxpool2 linear:64 relu linear:classes "
                           "| conv3x3:64 relu maxpool2 linear:64 relu linear:classes | conv3x3:64 "
                           "relu maxpool2 linear:64 relu linear:classes ]heads");
-    assert_null(layers_preset("resnet"));
+    assert_null(layers_preset("resnet", NULL));
+}
+
+static void presets_are_scaled_by_width(void **state)
+{
+    /* Proves: a star and a factor multiply every width but the last, rounded, at least 1, with
+     * attention to a multiple of its heads; filters, strides, positions and heads stay; training is
+     * the preset's. */
+    static const char refused[] =
+        "--model %s: behind the star stands a factor from 0.01 to 16, such as 'mlp*0.5'";
+    static const char *const wrong[] = {"mlp*",     "mlp*0",  "mlp*-1", "mlp*1e1", "mlp*.5",
+                                        "mlp*0.5 ", "mlp*2.", "mlp*17", "mlp*nan", "mlp*0.009"};
+    struct layer_list list;
+    char text[LAYERS_TEXT_BYTES];
+
+    (void)state;
+    check_text("mlp*2", "linear:512 relu linear:256 relu linear:classes");
+    check_text("mlp*1", MLP);
+    check_text("cnn*0.5", "conv3x3:16 relu conv3x3:32 relu maxpool2 linear:64 relu linear:classes");
+    check_text("mlp*0.01", "linear:3 relu linear:1 relu linear:classes");
+    assert_int_equal(layers_parse("resnet14*0.25", 10, &list, NULL), RC_OK);
+    assert_int_equal(list.layers[0].count, 4);
+    assert_int_equal(layers_format(&list, text, sizeof text), RC_OK);
+    assert_non_null(strstr(text, "| shortcut:16,stride=2 ]+"));
+    assert_int_equal(layers_parse("gpt-nano*0.3", 10, &list, NULL), RC_OK);
+    assert_int_equal(layers_format(&list, text, sizeof text), RC_OK);
+    assert_non_null(strstr(text, "embed:40 positions:128 [ ln attention:4 ]+ [ ln linear:152 gelu "
+                                 "linear:40 ]+"));
+    assert_true(layers_read_tokens("lstm*0.5"));
+    assert_int_equal(layers_context("gpt-nano*0.3"), 128);
+    assert_string_equal(layers_training("cnn*0.5").optimizer, layers_training("cnn").optimizer);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char expected[160];
+        snprintf(expected, sizeof expected, refused, wrong[i]);
+        check_refused(wrong[i], RC_PARSE, expected);
+    }
 }
 
 static void text_is_read_and_written_back(void **state)
@@ -161,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_stand_for_their_layer_lists),
+        cmocka_unit_test(presets_are_scaled_by_width),
         cmocka_unit_test(text_is_read_and_written_back),
         cmocka_unit_test(models_say_what_data_and_training_they_want),
         cmocka_unit_test(groups_are_repeated_and_nest),

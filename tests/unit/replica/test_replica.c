@@ -115,6 +115,59 @@ static void a_resumed_run_is_the_uninterrupted_run_to_the_bit(void **state)
     }
 }
 
+static void the_exponential_mean_follows_its_formula_and_resumes_to_the_bit(void **state)
+{
+    /* Proves: with --ema training is what it was; the mean is the one that float64 sums of the
+     * parameters give; it changes by steps alone, not by a round; a resumed run has its bits; it
+     * begins anew where parameters are replaced; lbfgs and hogwild are refused in a line. */
+    struct replica_options options = options_of("linear:8 relu linear:classes");
+    struct fault why = {""};
+    struct learner *whole, *rest, *plain, *none = NULL;
+    double mean = 0;
+
+    plain = make(*state, &options);
+    options.ema = 0.5;
+    whole = make(*state, &options);
+    const size_t count = count_of(whole, SECTION_PARAMETERS);
+    assert_null(replica_ema(whole));
+    for (int t = 0; t < 12; t++) {
+        const double beta = fmin(0.5, (1.0 + t) / (10.0 + t));
+        train(whole, 1);
+        float *now = values_of(whole, SECTION_PARAMETERS);
+        mean = t == 0 ? (double)now[3] : beta * mean + (1 - beta) * (double)now[3];
+        assert_true(fabs((double)replica_ema(whole)[3] - mean) < 1e-6);
+        mem_free(now);
+    }
+    train(plain, 12);
+    check_equal(plain, whole);
+    float *before = mem_array(count, sizeof *before);
+    float *difference = mem_array(count, sizeof *difference);
+    memcpy(before, replica_ema(whole), count * sizeof *before);
+    difference[3] = 1;
+    assert_int_equal(whole->ops->import_section(whole, SECTION_PARAMETERS, difference, count),
+                     RC_OK);
+    assert_memory_equal(before, replica_ema(whole), count * sizeof *before);
+    struct tensor_file *file = saved(whole);
+    float *parameters = values_of(whole, SECTION_PARAMETERS);
+    rest = resumed(*state, &options, parameters, file);
+    train(whole, 5);
+    train(rest, 5);
+    check_equal(whole, rest);
+    assert_memory_equal(replica_ema(whole), replica_ema(rest), count * sizeof *before);
+    assert_int_equal(rest->ops->assign_section(rest, SECTION_PARAMETERS, parameters, count), RC_OK);
+    assert_null(replica_ema(rest));
+    options.optimizer = "lbfgs";
+    assert_int_equal(replica_create(*state, &options, &none, &why), RC_USAGE);
+    assert_non_null(strstr(why.text, "--ema"));
+    mem_free(before);
+    mem_free(difference);
+    mem_free(parameters);
+    tensor_file_destroy(file);
+    plain->ops->destroy(plain);
+    whole->ops->destroy(whole);
+    rest->ops->destroy(rest);
+}
+
 static struct peer_id peer(uint8_t number)
 {
     return (struct peer_id){{number, 7, 1}};
@@ -505,6 +558,7 @@ int main(void)
         cmocka_unit_test(the_cnn_preset_learns_the_digits),
         cmocka_unit_test(one_seed_gives_one_model_and_another_seed_another),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_run_to_the_bit),
+        cmocka_unit_test(the_exponential_mean_follows_its_formula_and_resumes_to_the_bit),
         cmocka_unit_test(a_share_known_only_after_loading_still_resumes_to_the_bit),
         cmocka_unit_test(shares_of_members_are_disjoint_and_nobody_is_left_without),
         cmocka_unit_test(a_reshard_that_changes_nothing_keeps_the_place_in_the_epoch),
