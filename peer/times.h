@@ -107,9 +107,10 @@
 #define KEEP_NS         (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 
 /* Rounds (node/rounds). */
-#define BUSY_LONG_NS    (250 * NS_PER_MS)      /* work longer than this is said before it begins */
-#define BUSY_UNKNOWN_NS NS_PER_S               /* what an evaluation takes before there was one */
-#define BUSY_PUT_OFF_NS (2 * NS_PER_S)         /* the longest that such work waits for a group */
+#define BUSY_LONG_NS    (250 * NS_PER_MS) /* work longer than this is said before it begins */
+#define BUSY_UNKNOWN_NS NS_PER_S          /* what an evaluation takes before there was one */
+#define BUSY_PUT_OFF_NS (2 * NS_PER_S)    /* the longest that such work waits for a group */
+#define START_LINKS     16 /* are enough to begin with: a large swarm is not linked in full */
 #define START_HEARS_NS  (10 * NS_PER_S)        /* a member that says nothing is waited for */
 #define START_LOADS_NS  (60 * NS_PER_S)        /* one that is still loading, or has another model */
 #define ROUNDS_FAR_NS   (30 * NS_PER_S)        /* it is remembered that a model was too far away */

@@ -6,10 +6,12 @@
  *
  * Nothing that is told can be checked, so no member may decide. It counts by its samples, but for
  * at most MEASURES_WEIGHT_MAX times the median member; its mean is moved to within MEASURES_FAR
- * spreads of the median one, its deviation to at most MEASURES_WIDE times the median one. A spread
- * is the larger of the median deviation and the median distance of the means from their median (the
- * clipped mean with a robust scale: Huber 1964). While more than half of the members are honest, so
- * are the medians; of two members neither can be told from a liar. Pure.
+ * spreads of the median one, its deviation to at most MEASURES_WIDE times the median one, and the
+ * merged deviation is at least the MEASURES_NARROWth part of the median one. A spread is the larger
+ * of the median deviation and the median distance of the means from their median (the clipped mean
+ * with a robust scale: Huber 1964). Where a channel is constant at most members, what the others
+ * say can make its scale smaller than 1 and never larger. While more than half of the members are
+ * honest, so are the medians; of two members neither can be told from a liar. Pure.
  */
 #ifndef GRAPEVINE_AVERAGING_CORE_MEASURES_H
 #define GRAPEVINE_AVERAGING_CORE_MEASURES_H
@@ -20,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MEASURES_WEIGHT_MAX = 2, MEASURES_FAR = 4, MEASURES_WIDE = 4 };
+enum { MEASURES_WEIGHT_MAX = 2, MEASURES_FAR = 1, MEASURES_WIDE = 2, MEASURES_NARROW = 8 };
 
 #define MEASURES_SAMPLES_MAX (UINT64_C(1) << 40)
 #define MEASURES_VALUE_MAX   1e18F
@@ -36,5 +38,9 @@ bool measures_are_sound(const struct measures *member, size_t channels);
  *  each. RC_NOMEM. */
 MUST_USE enum rc measures_merge(const struct measures *members, size_t count, size_t channels,
                                 float *mean, float *scale);
+/** Could it be the merge of these members, and of some that lie? RC_AUTH: it could not. RC_NOMEM.
+ */
+MUST_USE enum rc measures_allow(const struct measures *members, size_t count, size_t channels,
+                                const float *mean, const float *scale);
 
 #endif

@@ -144,6 +144,9 @@ static enum rc assign_input(struct replica *r, const float *values)
             return RC_FORMAT;
         }
     }
+    for (size_t i = 2 * channels; i < 2 * channels + INPUT_WORDS; i++) { /* counts */
+        if (values[i] < 1.0F || values[i] > 1e15F) return RC_FORMAT;
+    }
     shard_redo(r->shard);
     dataset_set_normal(r->dataset, values, values + channels);
     model_set_normalisation(r->model, values, values + channels);

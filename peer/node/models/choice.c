@@ -416,6 +416,11 @@ static bool is_hearing(struct node *node)
     return node_now(node) < choice->heard_ns + CHOICE_OUTVOTE_NS;
 }
 
+uint32_t models_holders(const struct node *node, struct digest lineage)
+{
+    return count_holders(node, lineage).all;
+}
+
 /* Where each began from data of its own the models are unlike, so all of them choose as new ones
  * do, those too that count as training and have not taken a step. */
 static bool choose_unbegun(const struct node *node, struct models_wanted *wanted)
@@ -423,6 +428,11 @@ static bool choose_unbegun(const struct node *node, struct models_wanted *wanted
     bool is_other = choose_as_new(node, wanted);
 
     if (wanted->samples_least == 0 && models_input_is_agreeing(node)) return false;
+    /* That one member has trained already is its word alone. */
+    if (wanted->samples_least > 0 && models_input_doubts(node) &&
+        models_holders(node, wanted->lineage) < 2) {
+        return false;
+    }
     if (node->state == NODE_TRAINING && digest_is_equal(wanted->lineage, node->lineage)) {
         return false; /* who has the same model began a moment sooner */
     }

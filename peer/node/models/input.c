@@ -7,10 +7,12 @@
  * they are of (PROGRESS) while they wait for one another. Each merges what it was told
  * (averaging/core/measures.h) and takes that lineage; when all hold the same they begin, and from
  * the first step on it stays. Nobody collects or decides: who was told the same computes the same.
- * Where they do not come to the same within INPUT_AGREE_NS, the model that most hold is taken
- * (choice.c), with all that is in it. Who comes later takes the swarm's, and so does who restarts
- * without a checkpoint. The lineage is the BLAKE2b of the section, which holds that of the initial
- * parameters: a donor cannot give another normalisation with it. Loop thread, but where it says so.
+ * Where they do not come to the same within INPUT_AGREE_NS, as one tells each something else, the
+ * model that most hold is taken (choice.c), if its normalisation could be a merge of what this peer
+ * was told, and its initial parameters are not those of one member alone. Who comes later takes the
+ * swarm's, and so does who restarts without a checkpoint. The lineage is the BLAKE2b of the
+ * section, which holds that of the initial parameters: a donor cannot give another normalisation
+ * with it. Loop thread, but where it says so.
  */
 #include "peer/node/models/internal.h"
 
@@ -22,6 +24,8 @@
 
 /* A channel whose mean is so many deviations away from the swarm's is told of. */
 #define FAR_APART 3.0F
+/* Members and samples that a float32 can say. */
+#define INPUT_COUNT_MAX 1e15F
 
 static size_t section_bytes(const struct models_input *input)
 {
@@ -91,20 +95,29 @@ void models_input_fill(const struct node *node, struct message_progress *progres
     progress->measured_bytes = (uint32_t)(values * sizeof(float));
 }
 
-/* Of all that told, this peer included; of itself alone what it began with. */
+/* All that told, and this peer. */
+static size_t members_of(const struct node *node, struct measures members[LINKS_MAX + 1])
+{
+    const struct models_input *input = &node->models->input;
+    size_t count = 0;
+
+    members[count++] = (struct measures){node->options.measured_samples, node->options.measured};
+    for (uint32_t i = 0; i < input->told_count; i++) {
+        members[count++] = (struct measures){input->told[i].samples, input->told[i].values};
+    }
+    return count;
+}
+
+/* Of one member alone it is what that began with. */
 static void merge(struct node *node)
 {
     struct models_input *input = &node->models->input;
     struct measures members[LINKS_MAX + 1];
     float *tail = input->wanted + 2 * input->channels;
     double samples = 0;
-    size_t count = 0;
+    size_t count = members_of(node, members);
 
     memcpy(input->wanted, input->initial, section_bytes(input));
-    members[count++] = (struct measures){node->options.measured_samples, node->options.measured};
-    for (uint32_t i = 0; i < input->told_count; i++) {
-        members[count++] = (struct measures){input->told[i].samples, input->told[i].values};
-    }
     for (size_t i = 0; i < count; i++) {
         samples += (double)members[i].samples;
     }
@@ -213,18 +226,56 @@ enum rc models_input_run(struct node *node, struct digest *lineage)
     return rc;
 }
 
-enum rc models_input_check(struct node *node)
+static bool is_sound(const struct models_input *input, const float *section)
+{
+    const float *tail = section + 2 * input->channels;
+
+    for (size_t i = 0; i < 2 * input->channels + INPUT_TAIL; i++) {
+        if (!isfinite(section[i])) return false;
+    }
+    for (size_t i = input->channels; i < 2 * input->channels; i++) {
+        if (section[i] <= 0.0F) return false;
+    }
+    return tail[INPUT_MEMBERS] >= 1.0F && tail[INPUT_SAMPLES] >= 1.0F &&
+           tail[INPUT_MEMBERS] <= INPUT_COUNT_MAX && tail[INPUT_SAMPLES] <= INPUT_COUNT_MAX;
+}
+
+/* A model with the initial parameters of one member alone: among three or more that began alike it
+ * is a liar's. Where they did not (unlike seeds), one of them is taken all the same, later. */
+static bool is_of_one(const struct node *node, const float *section)
 {
     const struct models_input *input = &node->models->input;
+    float words[INPUT_TAIL - INPUT_WORDS];
+
+    write_digest(input->parameters, words);
+    return input->has_parameters && node_now(node) < input->unlike_ns + START_LOADS_NS &&
+           models_holders(node, node->models->wanted.lineage) < 2 &&
+           memcmp(section + 2 * input->channels + INPUT_WORDS, words, sizeof words) != 0;
+}
+
+bool models_input_doubts(const struct node *node)
+{
+    return is_told(node) && node->models->input.told_count >= 2;
+}
+
+void models_input_judge(struct node *node)
+{
+    const struct models_input *input = &node->models->input;
+    struct models_taking *taking = &node->models->taking;
     struct digest lineage = joiner_manifest(node->models->joiner)->lineage;
+    struct measures members[LINKS_MAX + 1];
     size_t count = 0;
     const float *section = joiner_section(node->models->joiner, SECTION_INPUT, &count);
 
-    if (input->channels == 0) return RC_OK;
-    node->models->taking.is_forged =
-        section == NULL || count * sizeof(float) != section_bytes(input) ||
-        !digest_is_equal(hash_of(section, section_bytes(input)), lineage);
-    return node->models->taking.is_forged ? RC_AUTH : RC_OK;
+    if (input->channels == 0) return;
+    taking->is_forged = section == NULL || count * sizeof(float) != section_bytes(input) ||
+                        !digest_is_equal(hash_of(section, section_bytes(input)), lineage) ||
+                        !is_sound(input, section);
+    if (taking->is_forged || !models_input_doubts(node)) return;
+    count = members_of(node, members);
+    taking->is_forged =
+        is_of_one(node, section) || measures_allow(members, count, input->channels, section,
+                                                   section + input->channels) == RC_AUTH;
 }
 
 /* ---- when it is agreed ---- */
@@ -243,6 +294,8 @@ bool models_input_waits(const struct node *node)
 
     if (!models_input_is_open(node)) return false;
     if (models_input_is_due(node)) return true;
+    /* Enough hold ours to begin with; the others will take it. */
+    if (models_holders(node, node->lineage) + 1 >= node->options.start_with) return false;
     return models_unlike(node) > 0 &&
            (input->since_ns == 0 || node_now(node) < input->since_ns + 2 * INPUT_AGREE_NS);
 }
@@ -256,9 +309,12 @@ void models_input_tick(struct node *node, uint64_t now_ns)
         input->is_changed = false;
         merge(node);
     }
-    if (models_unlike(node) == 0 || input->told_count + 1 < node->options.start_with) {
-        input->since_ns = 0;
-    } else if (input->since_ns == 0) {
+    if (models_unlike(node) == 0) input->unlike_ns = input->since_ns = 0;
+    if (input->unlike_ns == 0 && models_unlike(node) > 0) input->unlike_ns = now_ns;
+    /* Not before all have told, or as many as are enough to begin with; but not for ever. */
+    if (input->since_ns == 0 && input->unlike_ns != 0 &&
+        (input->told_count + 1 >= node->options.start_with || input->told_count >= START_LINKS ||
+         now_ns >= input->unlike_ns + START_LOADS_NS)) {
         input->since_ns = now_ns;
     }
 }

@@ -92,7 +92,7 @@ struct models_taking {
     bool keeps;          /* what is given up is written down first */
     bool has_kept;       /* it was */
     bool leaves_moments; /* the donor's are out of all proportion */
-    bool is_forged;      /* its normalisation is not that of the lineage */
+    bool is_forged;      /* its input is not normalised as the lineage says, or by one alone */
     struct sketch_opinion opinion;
 };
 
@@ -113,7 +113,8 @@ struct models_input {
     bool is_changed;          /* `told` is, since it was merged */
     bool is_due;              /* `wanted` is to be assigned */
     bool is_over;             /* it stays as it is */
-    uint64_t since_ns;        /* since then members hold another model than ours; 0: none does */
+    uint64_t unlike_ns;       /* since then members hold another model than ours; 0: none does */
+    uint64_t since_ns;        /* ... though enough have told; 0: not yet */
     struct digest parameters; /* of the initial ones */
     bool has_parameters, has_initial;
 };
@@ -169,13 +170,17 @@ bool models_input_is_due(const struct node *node);
 MUST_USE enum rc models_input_run(struct node *node, struct digest *lineage);
 void models_input_prepare(struct node *node);
 /** In the lane, of a download: does its normalisation belong to the lineage? RC_AUTH: no. */
-MUST_USE enum rc models_input_check(struct node *node);
+void models_input_judge(struct node *node);
+/** Enough have told of their data for what one alone says to count for nothing. */
+bool models_input_doubts(const struct node *node);
 /** A download was taken over. */
 void models_input_taken(struct node *node);
 
 /* choice.c: which model wins */
 /** Neighbours that offer another lineage than ours. */
 uint32_t models_unlike(const struct node *node);
+/** How many others offer this lineage. */
+uint32_t models_holders(const struct node *node, struct digest lineage);
 enum models_chosen models_choose(struct node *node, struct models_wanted *wanted);
 /** While a model is downloaded: members that were met since speak against it. */
 bool models_chose_wrong(struct node *node);

@@ -39,7 +39,7 @@ static void take(struct border_job *job)
                                .step = node->models->taking.step,
                                .updates = joiner_manifest(node->models->joiner)->updates};
 
-    job->rc = models_input_check(node);
+    job->rc = node->models->taking.is_forged ? RC_AUTH : RC_OK;
     if (job->rc == RC_OK) job->rc = models_check_run(node);
     if (job->rc == RC_OK) keep_before(job);
     if (node->models->taking.leaves_moments) model.moments = NULL;
@@ -60,6 +60,7 @@ static void run(struct border_job *job)
 static enum border_next prepare(struct node *node, struct border_job *job)
 {
     models_check_begin(node);
+    models_input_judge(node);
     job->checkpoint = lane_checkpoint(node);
     job->checkpoint.is_given_up = true;
     return BORDER_SUBMIT;
@@ -78,8 +79,9 @@ static void refuse_mixture(struct node *node)
 static bool is_refused(struct node *node, const struct border_job *job)
 {
     if (node->models->taking.is_forged) {
-        log_warn(node->options.log, "a downloaded model is not used: its inputs are normalised by "
-                                    "other numbers than those of the swarm's model");
+        log_warn(node->options.log,
+                 "a downloaded model is not used: its initial parameters, or the "
+                 "numbers that normalise its inputs, are one member's alone");
         models_refuse(node, true);
         return true;
     }

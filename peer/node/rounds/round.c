@@ -6,10 +6,7 @@
 
 #include "peer/times.h"
 
-enum {
-    START_LINKS = 16, /* are enough to begin with: a large swarm is not linked in full */
-    START_VIEWS = 64  /* members looked at for whether they have begun */
-};
+enum { START_VIEWS = 64 }; /* members looked at for whether they have begun */
 
 /* ---- trust ---- */
 

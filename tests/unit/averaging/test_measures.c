@@ -128,15 +128,49 @@ static void who_claims_many_samples_counts_twice_the_median(void **state)
     assert_float_equal(merged.mean[0], 0.5, 1e-6);
 }
 
-/* A column that is constant at most sites still has the deviation of the others. */
+/* A column that is constant at most sites still has the deviation of the others, as far as it makes
+ * values smaller: one site alone must not blow up what the others hardly vary in. */
 static void a_channel_that_is_constant_at_most_is_not_forgotten(void **state)
 {
-    static const float a[] = {0, 0, 0, 0, 1, 1}, b[] = {0.5F, 0, 0, 0.5F, 1, 1};
+    static const float a[] = {0, 0, 0.1F, 0, 1, 0}, b[] = {500, 0, 0.1F, 500, 1, 1e-30F};
     const struct measures members[] = {{100, a}, {100, a}, {100, b}};
     struct merged merged = merge(members, 3);
 
     (void)state;
-    assert_true(merged.scale[0] > 1.0F && merged.scale[0] < 5.0F);
+    assert_true(merged.scale[0] > 1.0F / 600 && merged.scale[0] < 1.0F / 100);
+    assert_float_equal(merged.scale[2], 1.0F, 1e-6);
+    assert_float_equal(merged.mean[2], 0.1F, 1e-6);
+}
+
+/* Every merge that a liar of seven can bring about by telling some members this and others that is
+ * allowed by each honest one; what none of them could bring about is not. */
+static void what_liars_bring_about_is_allowed_and_no_more(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 100) {
+        struct rng rng;
+        struct measures members[MEMBERS];
+        float values[MEMBERS][2 * CHANNELS];
+        struct merged merged, far;
+
+        rng_init(&rng, seed, 3);
+        draw(&rng, members, values);
+        merged = merge(members, MEMBERS);
+        check_seed(seed,
+                   measures_allow(members, MEMBERS, CHANNELS, merged.mean, merged.scale) == RC_OK);
+        values[0][0] = (float)(1e6 * rng_unit(&rng)); /* told to this one alone */
+        values[0][CHANNELS] = (float)(1e6 * rng_unit(&rng));
+        check_seed(seed,
+                   measures_allow(members, MEMBERS, CHANNELS, merged.mean, merged.scale) == RC_OK);
+        far = merged;
+        far.mean[1] += 40.0F;
+        check_seed(seed,
+                   measures_allow(members, MEMBERS, CHANNELS, far.mean, far.scale) == RC_AUTH);
+        far = merged;
+        far.scale[2] *= seed % 2 == 0 ? 100.0F : 0.01F;
+        check_seed(seed,
+                   measures_allow(members, MEMBERS, CHANNELS, far.mean, far.scale) == RC_AUTH);
+    }
 }
 
 static void what_no_data_have_is_refused(void **state)
@@ -189,6 +223,7 @@ int main(void)
         cmocka_unit_test(liars_do_not_decide),
         cmocka_unit_test(who_claims_many_samples_counts_twice_the_median),
         cmocka_unit_test(a_channel_that_is_constant_at_most_is_not_forgotten),
+        cmocka_unit_test(what_liars_bring_about_is_allowed_and_no_more),
         cmocka_unit_test(what_no_data_have_is_refused),
         cmocka_unit_test(without_memory_it_says_so),
     };
