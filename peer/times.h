@@ -128,9 +128,11 @@
 
 /* Peers of one name on a network (session/discover.c). */
 #define DISCOVER_BEACON_NS                                                                         \
-    (NS_PER_S - NS_PER_S / 10)          /* once a second, whenever it is looked at                 \
-                                         */
-#define DISCOVER_LOOK_NS (3 * NS_PER_S) /* before a peer begins a swarm: two beacons at least */
+    (NS_PER_S - NS_PER_S / 10)            /* once a second, whenever it is looked at               \
+                                           */
+#define DISCOVER_LOOK_NS  (3 * NS_PER_S)  /* before a peer begins a swarm: two beacons at least */
+#define DISCOVER_AGAIN_NS (15 * NS_PER_S) /* an address that was taken is taken again */
+#define DISCOVER_OPEN_NS  (5 * NS_PER_S)  /* for it to let `join` in */
 
 /* Commands, the status page, benchmarks. */
 #define OBSERVER_KEEP_NS    (30 * NS_PER_S)    /* asks all the same: the idle are closed at 60 s */

@@ -165,6 +165,7 @@ peer/download/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return
 peer/download/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
 gossip/membership/dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/
 peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!floats_are_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
+gossip/secure/beacon.c @ unit_gossip_beacon @ a beacon is taken from elsewhere @ s/strlen\(host\)/0 * strlen(host)/
 peer/node/door/links.c @ sim_outcomes @ the round does not hear of a lost link @ /^static void tell_lost/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
 peer/node/door/links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
 peer/node/door/links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) door_score.*//

@@ -40,7 +40,7 @@ struct job {
 
 enum { LINK_QUEUE_BYTES_MAX = 2 * 1024 * 1024, LINK_NONE = 0 };
 
-enum { UV_WALL_TEXT_BYTES = 40, UV_HOST_BYTES = 48 };
+enum { UV_WALL_TEXT_BYTES = 40, UV_HOST_BYTES = 48, UV_HOSTS_MAX = 16 };
 
 struct env_events {
     void *context;
@@ -147,8 +147,11 @@ void uv_env_unwatch(struct env *env, int fd);
  *  RC_IO. */
 MUST_USE enum rc uv_multicast_open(int *fd, struct fault *why);
 void uv_multicast_close(int fd);
-/** By the interfaces that have the address `host`, or all of them if it is that of none ("0.0.0.0",
- *  "::"); how many took it. */
+/** The addresses to send from for who listens on `host`: that one, or all if it is that of none
+ *  ("0.0.0.0", "::"). */
+uint32_t uv_multicast_hosts(const char *host, char hosts[UV_HOSTS_MAX][UV_HOST_BYTES]);
+/** By the interfaces that have the address `host`, from it, or all of them as above; how many took
+ *  it. */
 uint32_t uv_multicast_send(int fd, const void *bytes, size_t count, const char *host);
 /** The next one, waited for at most so long, and its length, which may be more than `cap`; `host`:
  *  where it came from. False: there is none. */

@@ -161,8 +161,8 @@ static void tell_unlike(enum error_code code, const char *who, const struct hell
         snprintf(text, cap, "%s trains the model '%s', %s '%s'", who, it->spec, whom, other->spec);
     } else {
         snprintf(text, cap,
-                 "%s trains the model '%s' on data of another shape, or with other symbols, "
-                 "classes or targets, than %s",
+                 "%s trains the model '%s' on data of another shape, or with other columns, "
+                 "symbols, classes or targets, than %s",
                  who, it->spec, whom);
     }
 }

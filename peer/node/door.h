@@ -60,6 +60,10 @@ bool door_has_no_bootstrap(const struct node *node);
 /** Is this peer one that others are to find by --bootstrap? Who names nobody is, too. */
 bool door_is_bootstrap(const struct node *node);
 
+/* node/door/reach.c */
+/** Where others may find this peer, as far as it knows. */
+void door_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
+
 /* node/door/links.c */
 /** NULL: there is no open link with it. */
 struct neighbour *door_neighbour(const struct node *node, struct peer_id id);

@@ -54,6 +54,8 @@ struct node_options {
     const char *host;      /* stands in for a wildcard address that was bound; NULL: not known */
     const char *const *bootstrap;
     size_t bootstrap_count;
+    bool is_bootstrap_heard; /* on the local network: nobody's word, who does not answer ends
+                                nothing */
     const char *const *book; /* addresses remembered from an earlier run */
     size_t book_count;
     char spec[HELLO_SPEC_MAX];   /* of the model, for messages */
@@ -83,10 +85,12 @@ struct node_options {
     void *model_context;
     /* Where the data's own numbers normalise the input, SECTION_INPUT: [2][channels] means and
      * deviations of this peer's training samples, how many these are, and what the channels are
-     * called, NULL: by number. NULL: there is nothing to agree on. */
+     * called, NULL: by number. NULL: there is nothing to agree on. `names_count`: how many
+     * names there are, without numbers, too. */
     const float *measured;
     uint64_t measured_samples;
     const char *const *measured_names;
+    uint32_t names_count;
     const struct checkpoint *resume;   /* NULL: a fresh start */
     const struct admission *admission; /* may change in on_reload(); NULL: the swarm's key is all */
     uint64_t (*wall_s)(void);          /* time of day, for certificates; with `admission` */

@@ -307,13 +307,14 @@ struct json *node_status(const struct node *node, size_t members_max)
     struct json *neighbours = json_array_create();
     struct links_counts counts;
     struct node_report report;
-    char id[PEER_ID_TEXT], digest[DIGEST_TEXT];
+    char id[PEER_ID_TEXT], digest[DIGEST_TEXT], address[ADDRESS_BYTES_MAX];
 
     node_report(node, &report);
     peer_id_format(node->self, id);
+    door_own_address(node, address);
     digest_format(node->options.swarm->run_id, digest);
     json_set_text(json, "peer", id);
-    json_set_text(json, "address", node_address(node));
+    json_set_text(json, "address", address);
     json_set_text(json, "run", digest);
     json_set_text(json, "state", report.state);
     json_set_text(json, "nat", nat_class_name(node_nat(node)));

@@ -11,6 +11,7 @@
 #include "peer/files/keys.h"
 #include "peer/session/discover.h"
 #include "peer/session/settings.h"
+#include "peer/times.h"
 #include "peer/watch/observer.h"
 
 #include <stdio.h>
@@ -31,15 +32,17 @@ static const char *identity_of(const struct options *options, char path[PATH_BYT
     return length < PATH_BYTES && file_is_there(path) ? path : NULL;
 }
 
-static enum rc ask(const struct options *options, const char *address, struct json **status,
-                   struct fault *why)
+/* `open_ns`: until it has let us in; 0: as long as the answer may take. */
+static enum rc ask(const struct options *options, const char *address, uint64_t open_ns,
+                   struct json **status, struct fault *why)
 {
     char path[PATH_BYTES], *text = NULL;
     struct swarm_secret secret = {.is_public = true};
     struct observer_options observer = {.address = address,
                                         .swarm = &secret,
                                         .identity = identity_of(options, path),
-                                        .timeout_ns = options_ns(options, "join-timeout")};
+                                        .timeout_ns = options_ns(options, "join-timeout"),
+                                        .open_ns = open_ns};
     enum rc rc = keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
                             &secret, why);
 
@@ -51,9 +54,43 @@ static enum rc ask(const struct options *options, const char *address, struct js
     return rc == RC_PARSE ? RC_FORMAT : rc; /* the other side's fault */
 }
 
-/* The first peer of that name that is heard. */
+/* The first peer of that name that lets us in. A beacon may be an old one, of a peer that is gone,
+ * or without a swarm key anybody's: who does not answer is passed over. */
+static enum rc ask_heard(const struct options *options, struct discover *discover,
+                         char address[ADDRESS_BYTES_MAX], struct json **status, struct fault *why)
+{
+    const uint64_t limit_ns = options_ns(options, "join-timeout"),
+                   end_ns = uv_clock_ns() + limit_ns;
+    struct fault last = {""};
+
+    for (;;) {
+        const uint64_t now_ns = uv_clock_ns();
+        enum rc rc;
+
+        if (now_ns >= end_ns || !discover_look(discover, end_ns - now_ns, address)) break;
+        rc = ask(options, address, limit_ns < DISCOVER_OPEN_NS ? limit_ns : DISCOVER_OPEN_NS,
+                 status, &last);
+        if (rc == RC_OK) return RC_OK;
+        if (rc == RC_REFUSED || rc == RC_CANCELLED) return fault_set(why, rc, "%s", last.text);
+        log_info(discover->log, "--discover %s: nobody to join at %s (%s); looking on",
+                 discover->name, address, last.text);
+    }
+    if (last.text[0] != '\0') {
+        return fault_set(why, RC_TIMEOUT,
+                         "--discover %s: nobody who was heard on the local network lets this peer "
+                         "in, the last: %.200s; give HOST:PORT",
+                         discover->name, last.text);
+    }
+    return fault_set(why, RC_TIMEOUT,
+                     "--discover %s: no peer of this name%s is heard on the local network; "
+                     "start one with 'grapevine peer --discover %s', or give HOST:PORT "
+                     "('grapevine doctor' says whether multicast works)",
+                     discover->name, discover->is_other_told ? ", of this swarm," : "",
+                     discover->name);
+}
+
 static enum rc look_for(const struct options *options, const struct log *log,
-                        char address[ADDRESS_BYTES_MAX], struct fault *why)
+                        char address[ADDRESS_BYTES_MAX], struct json **status, struct fault *why)
 {
     const char *name = options_text(options, "discover");
     struct swarm_secret secret;
@@ -71,13 +108,7 @@ static enum rc look_for(const struct options *options, const struct log *log,
     rc = discover_open(&discover, name, &secret, log, why);
     if (rc == RC_OK) {
         log_info(log, "looking for peers called %s on the local network", name);
-        if (!discover_look(&discover, options_ns(options, "join-timeout"), address)) {
-            rc = fault_set(why, RC_TIMEOUT,
-                           "--discover %s: no peer of this name%s is heard on the local network; "
-                           "start one with 'grapevine peer --discover %s', or give HOST:PORT "
-                           "('grapevine doctor' says whether multicast works)",
-                           name, discover.is_other_told ? ", of this swarm," : "", name);
-        }
+        rc = ask_heard(options, &discover, address, status, why);
     }
     discover_close(&discover);
     mem_wipe(&secret, sizeof secret);
@@ -97,12 +128,12 @@ int command_join(struct options *options)
     enum rc rc = secure_start();
 
     if (rc != RC_OK) fault_set(&why, rc, "libsodium does not start; reinstall it");
-    if (rc == RC_OK && count == 0) rc = look_for(options, &log, found, &why);
+    if (rc == RC_OK && count == 0) rc = look_for(options, &log, found, &status, &why);
     if (rc == RC_OK && !address_is_valid(address)) {
         rc = fault_set(&why, RC_USAGE, "join %.80s: not HOST:PORT; write it like 192.0.2.7:7077",
                        address);
     }
-    if (rc == RC_OK) rc = ask(options, address, &status, &why);
+    if (rc == RC_OK && count > 0) rc = ask(options, address, 0, &status, &why);
     if (rc == RC_OK) {
         rc = settings_take(options, address, status, taken, sizeof taken, &why);
     }

@@ -104,9 +104,10 @@ static enum rc look_around(struct session *session, struct fault *why)
     log_info(&session->log, "looking for peers called %s on the local network", name);
     if (discover_look(&session->discover, DISCOVER_LOOK_NS, bootstrap->addresses[0])) {
         bootstrap->count = 1;
+        session->is_bootstrap_heard = true;
         log_info(&session->log, "found one at %s", bootstrap->addresses[0]);
     } else {
-        log_info(&session->log, "nobody is there: others will find this one");
+        log_info(&session->log, "nobody is there yet");
     }
     return RC_OK;
 }
@@ -316,6 +317,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .advertise = options_text(options, "advertise"),
         .bootstrap = bootstrap,
         .bootstrap_count = session->bootstrap.count,
+        .is_bootstrap_heard = session->is_bootstrap_heard,
         .book = book,
         .book_count = session->book.anchors_count + session->book.count,
         .seed = options_count(options, "seed"),
@@ -350,6 +352,7 @@ static enum rc create_node(struct session *session, struct fault *why)
     node.measured = data->measured;
     node.measured_samples = data->train_samples;
     node.measured_names = data->column_names;
+    node.names_count = data->column_names != NULL ? data->channels : 0;
     list_addresses(session, bootstrap, book);
     if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);

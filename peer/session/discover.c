@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { A_SECOND_MAX = 64, AT_ONCE_MAX = 16 };
+enum { AT_ONCE_MAX = 16 };
 
 enum rc discover_open(struct discover *discover, const char *name, const struct swarm_secret *swarm,
                       const struct log *log, struct fault *why)
@@ -29,28 +29,33 @@ static void tell_other(struct discover *discover, const char *host)
 {
     if (discover->is_other_told) return;
     discover->is_other_told = true;
-    log_warn(discover->log,
-             "--discover %s: a peer at %s has this name and another --swarm-key or --swarm-name; "
-             "it is left alone",
-             discover->name, host);
+    log_warn(
+        discover->log,
+        "--discover %s: a peer at %s has this name and another --swarm-key or --swarm-name, or "
+        "sends again what it heard; it is left alone",
+        discover->name, host);
 }
 
-static bool is_known(const struct discover *discover, const char *address)
+/* Each address once in a while: it may have answered by then, or be that of nobody any more. False:
+ * it was taken lately, or as many others were. */
+static bool take(struct discover *discover, const char *address, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < discover->addresses_count; i++) {
-        if (strcmp(discover->addresses[i], address) == 0) return true;
-    }
-    return false;
-}
+    struct discover_taken *place = NULL;
 
-/* Before the sum over its bytes is computed: a flood costs no more than to be read. */
-static bool is_too_much(struct discover *discover, uint64_t now_ns)
-{
-    if (now_ns - discover->counted_ns >= NS_PER_S) {
-        discover->counted_ns = now_ns;
-        discover->counted = 0;
+    for (uint32_t i = 0; i < DISCOVER_ADDRESSES_MAX; i++) {
+        struct discover_taken *taken = &discover->taken[i];
+        const bool is_over =
+            taken->address[0] == '\0' || now_ns - taken->at_ns >= DISCOVER_AGAIN_NS;
+
+        if (is_over && place == NULL) place = taken;
+        if (strcmp(taken->address, address) != 0) continue;
+        if (!is_over) return false;
+        place = taken;
     }
-    return ++discover->counted > A_SECOND_MAX;
+    if (place == NULL) return false;
+    place->at_ns = now_ns;
+    snprintf(place->address, sizeof place->address, "%s", address);
+    return true;
 }
 
 /* The next beacon, waited for at most so long. True: `address` is one that is new. */
@@ -64,19 +69,15 @@ static bool hear(struct discover *discover, uint64_t wait_ns, char address[ADDRE
     enum rc rc;
 
     *is_empty = !uv_multicast_receive(discover->fd, wait_ns, bytes, sizeof bytes, &count, host);
-    if (*is_empty || is_too_much(discover, uv_clock_ns())) return false;
-    rc = beacon_read(bytes, count, discover->name, discover->swarm, &beacon);
+    if (*is_empty) return false;
+    rc = beacon_read(bytes, count, discover->name, discover->swarm, host, &beacon);
     if (rc == RC_AUTH) tell_other(discover, host);
     if (rc != RC_OK) return false;
     if (discover->has_own && memcmp(beacon.start, discover->own.start, BEACON_START_BYTES) == 0) {
         return false;
     }
     snprintf(address, ADDRESS_BYTES_MAX, "%s:%u", host, beacon.port);
-    if (is_known(discover, address) || discover->addresses_count == DISCOVER_ADDRESSES_MAX) {
-        return false;
-    }
-    memcpy(discover->addresses[discover->addresses_count++], address, ADDRESS_BYTES_MAX);
-    return true;
+    return take(discover, address, uv_clock_ns());
 }
 
 bool discover_look(struct discover *discover, uint64_t limit_ns, char address[ADDRESS_BYTES_MAX])
@@ -95,12 +96,17 @@ bool discover_look(struct discover *discover, uint64_t limit_ns, char address[AD
 static void announce(struct discover *discover)
 {
     const uint64_t now_ns = uv_clock_ns();
+    char hosts[UV_HOSTS_MAX][UV_HOST_BYTES];
     uint8_t bytes[BEACON_BYTES];
+    uint32_t count;
 
     if (now_ns - discover->sent_ns < DISCOVER_BEACON_NS) return;
     discover->sent_ns = now_ns;
-    beacon_write(&discover->own, discover->name, discover->swarm, bytes);
-    (void)uv_multicast_send(discover->fd, bytes, sizeof bytes, discover->host);
+    count = uv_multicast_hosts(discover->host, hosts);
+    for (uint32_t i = 0; i < count; i++) {
+        beacon_write(&discover->own, discover->name, discover->swarm, hosts[i], bytes);
+        (void)uv_multicast_send(discover->fd, bytes, sizeof bytes, hosts[i]);
+    }
 }
 
 static void on_ready(void *context)

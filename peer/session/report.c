@@ -71,6 +71,14 @@ void session_on_listening(void *context, const char *address)
     if (session->discover.name == NULL) return;
     if (discover_watch(&session->discover, session->env, address, on_found, session) != RC_OK) {
         log_warn(&session->log, "--discover: nobody can find this peer, at %s", address);
+    } else if (command_is_loopback(address)) {
+        log_warn(&session->log,
+                 "--discover %s: only peers on this machine will find this one, as it listens on "
+                 "%s; to be found on the network give %s",
+                 session->discover.name, address,
+                 session->swarm.is_public
+                     ? "--swarm-key FILE (or --public and --listen 0.0.0.0:7077)"
+                     : "--listen 0.0.0.0:7077");
     }
 }
 

@@ -31,6 +31,7 @@ struct session {
     struct credentials credentials;
     struct strategy strategy;
     struct bootstrap bootstrap;
+    bool is_bootstrap_heard;  /* by --discover, not given */
     struct discover discover; /* `name` NULL: without --discover */
     struct json *settings;    /* told to who asks */
     char classes[HELLO_SPEC_MAX];

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Peers of one name find each other on this machine by multicast, whether one is there first or both
-# begin together, and end with one model; another key or another name is left alone. Skipped where
-# multicast does not work.
+# begin together, and end with one model; another key or another name is left alone. Beacons of one
+# that is gone, sent again, keep nobody from joining or beginning; sent from elsewhere they are
+# refused. Skipped where multicast does not work.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$WORK" || exit 1
@@ -40,6 +41,55 @@ done
 [ "$(grep -c "a peer at 127.0.0.1 has this name and another --swarm-key" wrong.err)" -eq 1 ] ||
     fail "another key is not told once"
 grep -q 'has this name' other.err && fail "another name is told of"
+
+DOING="a peer that is gone, and whoever sends its beacon again"
+cat >beacons.py <<'P'
+"""beacons.py FILE: keep the next beacon heard. beacons.py FILE HOST: send it from HOST until it is killed."""
+import socket, struct, sys, time
+group, lo = "239.71.86.1", socket.inet_aton("127.0.0.1")
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if len(sys.argv) == 2:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind((group, 7077))
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + lo)
+    s.settimeout(30)
+    data = b""
+    while not data.startswith(b"gvhere"): data = s.recv(2048)
+    open(sys.argv[1], "wb").write(data)
+else:
+    data = open(sys.argv[1], "rb").read()
+    s.bind((sys.argv[2], 0))
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, lo)
+    while True:
+        for i in range(20): s.sendto(data, (group, 7077))
+        time.sleep(0.05)
+P
+name=gone-$$-$RANDOM
+one=("$GRAPEVINE" peer "${flags[@]}" --swarm-key a.key --step-time 2ms --join-timeout 4s --discover "$name")
+start_process gone "${one[@]}" --steps 100000000
+wait_line gone '"listening"' 60
+python3 beacons.py beacon || fail "no beacon"
+kill -9 "${PEER_PID[gone]}"
+for host in 127.0.0.1 127.0.0.2; do start_process "again$host" python3 beacons.py beacon $host; done
+start_process stays "${one[@]}" --steps 2000 --start-with 2 --out stays
+wait_line stays '"listening"' 60
+start_process joins "$GRAPEVINE" join "${flags[@]}" --discover "$name" --swarm-key a.key --join-timeout 20s --start-with 2 --step-time 2ms --out joins
+for peer in stays joins; do wait_exit $peer || fail "$peer does not end well"; done
+one_model stays joins
+grep -q 'found one at 127.0.0.1:' stays.err || fail "the beacon of the one that is gone is not heard"
+grep -q 'nobody to join at 127.0.0.1:.*looking on' joins.err || fail "who joins does not say that it goes on"
+grep -q '127.0.0.2:' stays.err joins.err && fail "a beacon sent again from elsewhere is dialled"
+grep -q 'a peer at 127.0.0.2 has this name and .*sends again what it heard' joins.err || fail "it goes unsaid"
+grep -q 'only peers on this machine will find this one, .* give --listen' stays.err || fail "who listens here alone does not say so"
+start_process public "$GRAPEVINE" peer --discover "$name" --listen 127.0.0.1:0 --steps 1
+start_process last "$GRAPEVINE" join --discover "$name" --swarm-key a.key --join-timeout 2s
+wait_exit last && fail "joined nobody"
+grep -q 'nobody who was heard on the local network lets this peer in, the last: 127.0.0.1:.* cannot be reached' last.err || fail "who was heard is not said"
+wait_exit public || fail "no public one"
+grep -q 'only peers on this machine will find this one, .* give --swarm-key FILE (or --public' public.err || fail "how to be found is not said"
+DOING="a peer whose first find is gone begins alone"
+"${one[@]}" --steps 20 >alone.out 2>alone.err || fail "it ends"
+grep -q 'no other peer has answered: this peer trains alone' alone.err || fail "it does not say so"
 
 DOING=names
 "$GRAPEVINE" join --data digits 2>no.err && fail "neither address nor name"

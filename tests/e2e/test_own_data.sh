@@ -78,6 +78,8 @@ refused '1 2' "label 'dead' is none of the classes that were given: ill,well" "$
 refused 1 "classes ill,well.*classes dead,well" "$gv" peer --bootstrap "$first" --listen 127.0.0.1:0 --data csv:d.csv,label=label \
     --model 'linear:8 relu linear:classes' --averaging local-sgd:H=4
 await a.err "classes ill,well.*classes dead,well" "the founder does not name the labels"
+sed '1s/marker/mark/' c.csv >g.csv
+refused 1 "2 columns, names' hash [0-9a-f]{8}; classes .*, you .*2 columns, names' hash [0-9a-f]{8}; classes" "$gv" join "$first" --data csv:g.csv,label=label
 sed 's/^\([0-9.]*\),/\1e3,/' c.csv >e.csv # in another unit
 "$gv" join "$first" --data 'csv:e.csv,label=label,test=test.csv' --steps 40 --out e >e.out 2>e.err || bad "$(tail -n 2 e.err)"
 await e.err "look unlike the swarm's: the mean of device is 4.*deviations apart; is it in another unit" "another unit goes unsaid"

@@ -14,9 +14,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct beacon beacon;
 
     CHECK(secure_start() == RC_OK);
-    if (beacon_read(data, size, "ward", &secret, &beacon) != RC_OK) return 0;
+    if (beacon_read(data, size, "ward", &secret, "192.0.2.7", &beacon) != RC_OK) return 0;
     CHECK(size == BEACON_BYTES && beacon.port != 0);
-    beacon_write(&beacon, "ward", &secret, again);
+    beacon_write(&beacon, "ward", &secret, "192.0.2.7", again);
     CHECK(memcmp(again, data, size) == 0);
     return 0;
 }

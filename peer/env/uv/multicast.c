@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { PORT = 7077, BUFFER_BYTES = 16 * 1024, INTERFACES_MAX = 16 };
+enum { PORT = 7077, BUFFER_BYTES = 16 * 1024 };
 
 static const char group[] = "239.71.86.1";
 
@@ -66,6 +66,23 @@ void uv_multicast_close(int fd)
     if (fd >= 0) close(fd);
 }
 
+uint32_t uv_multicast_hosts(const char *host, char hosts[UV_HOSTS_MAX][UV_HOST_BYTES])
+{
+    const bool is_any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+    uv_interface_address_t *all = NULL;
+    uint32_t count = 0;
+    int found = 0;
+
+    if (uv_interface_addresses(&all, &found) != 0) return 0;
+    for (int i = 0; i < found && count < UV_HOSTS_MAX; i++) {
+        if (all[i].address.address4.sin_family != AF_INET) continue;
+        if (uv_ip4_name(&all[i].address.address4, hosts[count], UV_HOST_BYTES) != 0) continue;
+        count += is_any || strcmp(hosts[count], host) == 0;
+    }
+    uv_free_interface_addresses(all, found);
+    return count;
+}
+
 uint32_t uv_multicast_send(int fd, const void *bytes, size_t count, const char *host)
 {
     struct in_addr only = {.s_addr = htonl(INADDR_ANY)};
@@ -76,7 +93,7 @@ uint32_t uv_multicast_send(int fd, const void *bytes, size_t count, const char *
 
     if (inet_pton(AF_INET, host, &only) != 1 && strcmp(host, "::") != 0) return 0; /* IPv6 alone */
     if (uv_interface_addresses(&all, &found) != 0) return 0;
-    for (int i = 0; i < found && tried < INTERFACES_MAX; i++) {
+    for (int i = 0; i < found && tried < UV_HOSTS_MAX; i++) {
         const struct in_addr from = all[i].address.address4.sin_addr;
 
         if (all[i].address.address4.sin_family != AF_INET) continue;

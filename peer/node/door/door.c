@@ -4,6 +4,7 @@
  */
 #include "peer/node/door/internal.h"
 
+#include "base/hash.h"
 #include "peer/times.h"
 
 #include <stdio.h>
@@ -23,6 +24,29 @@ enum rc door_listen(struct node *node, struct fault *why)
     return node->env->ops->listen(node->env, elsewhere, door->address, sizeof door->address, why);
 }
 
+/* What may be the reason why two are unlike: columns, whose names stay here, or a label. As far as
+ * there is room. */
+static void tell_data(const struct node_options *options, struct hello *hello)
+{
+    size_t used = strlen(hello->spec);
+    char digest[DIGEST_TEXT];
+    struct hash hash;
+
+    hash_init(&hash);
+    for (uint32_t i = 0; i < options->names_count; i++) {
+        hash_update(&hash, options->measured_names[i], strlen(options->measured_names[i]) + 1);
+    }
+    digest_format(hash_final(&hash), digest);
+    if (options->names_count > 0) {
+        snprintf(hello->spec + used, sizeof hello->spec - used, "; %u columns, names' hash %.8s",
+                 options->names_count, digest);
+        used = strlen(hello->spec);
+    }
+    if (options->classes != NULL && options->classes[0] != '\0') {
+        snprintf(hello->spec + used, sizeof hello->spec - used, "; classes %s", options->classes);
+    }
+}
+
 static void fill_hello(const struct node *node, struct hello *hello)
 {
     const struct node_options *options = &node->options;
@@ -39,11 +63,7 @@ static void fill_hello(const struct node *node, struct hello *hello)
     }
     hello->schema = schema_digest(node->schema);
     memcpy(hello->spec, options->spec, sizeof hello->spec);
-    if (options->classes != NULL && options->classes[0] != '\0') { /* a label may be the reason */
-        const size_t used = strlen(hello->spec);
-
-        snprintf(hello->spec + used, sizeof hello->spec - used, "; classes %s", options->classes);
-    }
+    tell_data(options, hello);
     strategy_method(options->strategy, lane_moments_name(node), hello->method,
                     sizeof hello->method);
 }
@@ -127,7 +147,8 @@ bool door_has_no_bootstrap(const struct node *node)
 
 bool door_is_bootstrap(const struct node *node)
 {
-    return count_own(node) > 0 || node->door->bootstrap_count == 0;
+    return node->options.is_bootstrap_heard || count_own(node) > 0 ||
+           node->door->bootstrap_count == 0;
 }
 
 /* ---- time ---- */

@@ -29,7 +29,6 @@ struct env_events door_env_events(struct node *node);
 struct links_events door_links_events(struct node *node);
 
 /* reach.c */
-void door_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
 /** The port others dial: of --advertise, else of what was bound. */
 uint16_t door_reach_port(const struct node *node);
 MUST_USE enum rc door_reach_create(struct node *node);

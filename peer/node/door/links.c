@@ -49,6 +49,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     struct node *node = context;
     struct neighbour *neighbour;
     char id[PEER_ID_TEXT];
+    bool is_new;
 
     door_reach_on_open(node, peer, hello, address, is_dialled);
     if (hello->role == HELLO_OBSERVER) return; /* it asks, we answer; it is no member */
@@ -59,7 +60,8 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
         return;
     }
     neighbour = door_neighbour(node, peer);
-    if (neighbour == NULL) {
+    is_new = neighbour == NULL;
+    if (is_new) {
         CHECK(node->neighbours_count < LINKS_MAX);
         node->neighbour_keys[node->neighbours_count] = load_le32(peer.bytes);
         neighbour = &node->neighbours[node->neighbours_count++];
@@ -80,8 +82,8 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     if (node->round != NULL) round_on_link_up(node->round, peer, hello->boot);
     models_tell(node, &peer);
     peer_id_format(peer, id);
-    log_info(node->options.log, "linked with %s (peer %.8s, %u in all)", address, id,
-             node->neighbours_count);
+    log_line(node->options.log, is_new ? LOG_INFO : LOG_DEBUG,
+             "linked with %s (peer %.8s, %u in all)", address, id, node->neighbours_count);
 }
 
 static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
@@ -137,7 +139,7 @@ static void bootstrap_failed(struct node *node, const char *address, enum rc rc,
         snprintf(bootstrap->why, sizeof bootstrap->why, "%s", why);
     }
     if (node->state != NODE_JOINING || node->neighbours_count > 0) return;
-    if (rc == RC_AUTH && node->options.resume == NULL) {
+    if (rc == RC_AUTH && node->options.resume == NULL && !node->options.is_bootstrap_heard) {
         is_final = all_bootstraps_say(node, rc, NODE_HANDSHAKE_TRIES);
     } else if (is_final) {
         is_final = all_bootstraps_say(node, rc, 1);

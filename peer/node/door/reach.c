@@ -23,8 +23,10 @@ void door_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
 
     if (node->options.advertise != NULL) {
         snprintf(address, ADDRESS_BYTES_MAX, "%s", node->options.advertise);
-    } else if (is_wildcard && node->options.host != NULL && port != NULL) {
-        snprintf(address, ADDRESS_BYTES_MAX, "%s%s", node->options.host, port);
+    } else if (is_wildcard && port != NULL) { /* without a network: for this machine */
+        const char *host = node->options.host;
+
+        snprintf(address, ADDRESS_BYTES_MAX, "%s%s", host != NULL ? host : "127.0.0.1", port);
     } else {
         snprintf(address, ADDRESS_BYTES_MAX, "%s", bound);
     }

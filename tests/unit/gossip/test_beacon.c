@@ -10,6 +10,8 @@
 static const struct beacon ours = {
     .port = 7077, .start = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}};
 
+static const char here[] = "192.0.2.7";
+
 static struct swarm_secret secret_of(const char *name, uint8_t key_byte)
 {
     uint8_t key[SECRET_BYTES];
@@ -23,23 +25,23 @@ static struct swarm_secret secret_of(const char *name, uint8_t key_byte)
 static void a_beacon_has_these_bytes(void **state)
 {
     /* Proves: a golden vector, made by Python's hashlib: blake2b(b"name/1\0ward", digest_size=16),
-     * blake2b(b"beacon/1" + the 42 bytes before, key=the swarm's secret, digest_size=32); and it is
-     * read back. */
+     * blake2b(b"beacon/2" + the 42 bytes before + b"192.0.2.7", key=the swarm's secret,
+     * digest_size=32); and it is read back. */
     (void)state;
     static const char golden[] =
-        "67766865726500011ba5e7fc532533ba1f5d702f8e21530e8d050102030405060708090a0b0c0d0e0f109abaa9"
-        "c642ad7c09e2af34fdb1bdff4c51062f3ab82dd8f7ea7cba779604ce12";
+        "67766865726500021ba5e7fc532533ba1f5d702f8e21530e8d050102030405060708090a0b0c0d0e0f100b7743"
+        "146b96c2a34a21fe13cf7386495146d2854da8e0d2ee04765e28aa9241";
     const struct swarm_secret secret = {.secret = {7}};
     uint8_t bytes[BEACON_BYTES];
     char text[2 * BEACON_BYTES + 1];
     struct beacon read = {0};
 
-    beacon_write(&ours, "ward", &secret, bytes);
+    beacon_write(&ours, "ward", &secret, here, bytes);
     for (size_t i = 0; i < BEACON_BYTES; i++) {
         (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     }
     assert_string_equal(text, golden);
-    assert_int_equal(beacon_read(bytes, sizeof bytes, "ward", &secret, &read), RC_OK);
+    assert_int_equal(beacon_read(bytes, sizeof bytes, "ward", &secret, here, &read), RC_OK);
     assert_int_equal(read.port, 7077);
     assert_memory_equal(read.start, ours.start, sizeof read.start);
 }
@@ -54,10 +56,28 @@ static void names_keys_and_swarms_are_told_apart(void **state)
     uint8_t bytes[BEACON_BYTES];
     struct beacon read = {0};
 
-    beacon_write(&ours, "ward", &secret, bytes);
-    assert_int_equal(beacon_read(bytes, sizeof bytes, "war", &secret, &read), RC_MISMATCH);
+    beacon_write(&ours, "ward", &secret, here, bytes);
+    assert_int_equal(beacon_read(bytes, sizeof bytes, "war", &secret, here, &read), RC_MISMATCH);
     for (size_t i = 0; i < ARRAY_COUNT(others); i++) {
-        assert_int_equal(beacon_read(bytes, sizeof bytes, "ward", &others[i], &read), RC_AUTH);
+        assert_int_equal(beacon_read(bytes, sizeof bytes, "ward", &others[i], here, &read),
+                         RC_AUTH);
+    }
+    assert_int_equal(read.port, 0);
+}
+
+static void one_sent_again_from_elsewhere_is_refused(void **state)
+{
+    /* Proves: the host is under the MAC, all of it and no more. */
+    (void)state;
+    static const char *const others[] = {"192.0.2.8", "192.0.2.70", "192.0.2.", ""};
+    const struct swarm_secret secret = secret_of("s", 1);
+    uint8_t bytes[BEACON_BYTES];
+    struct beacon read = {0};
+
+    beacon_write(&ours, "ward", &secret, here, bytes);
+    for (size_t i = 0; i < ARRAY_COUNT(others); i++) {
+        assert_int_equal(beacon_read(bytes, sizeof bytes, "ward", &secret, others[i], &read),
+                         RC_AUTH);
     }
     assert_int_equal(read.port, 0);
 }
@@ -71,14 +91,14 @@ static void nothing_else_passes(void **state)
     struct beacon read = {0};
     struct rng rng;
 
-    beacon_write(&ours, "ward", &secret, bytes);
+    beacon_write(&ours, "ward", &secret, here, bytes);
     for (size_t count = 0; count <= sizeof bytes; count++) {
         if (count == BEACON_BYTES) continue;
-        assert_int_equal(beacon_read(bytes, count, "ward", &secret, &read), RC_FORMAT);
+        assert_int_equal(beacon_read(bytes, count, "ward", &secret, here, &read), RC_FORMAT);
     }
     for (size_t bit = 0; bit < 8 * (size_t)BEACON_BYTES; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_int_not_equal(beacon_read(bytes, BEACON_BYTES, "ward", &secret, &read), RC_OK);
+        assert_int_not_equal(beacon_read(bytes, BEACON_BYTES, "ward", &secret, here, &read), RC_OK);
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
     rng_init(&rng, 1, 1);
@@ -86,7 +106,7 @@ static void nothing_else_passes(void **state)
         for (size_t k = 8; k < BEACON_BYTES; k++) {
             bytes[k] = (uint8_t)rng_u64(&rng);
         }
-        assert_int_not_equal(beacon_read(bytes, BEACON_BYTES, "ward", &secret, &read), RC_OK);
+        assert_int_not_equal(beacon_read(bytes, BEACON_BYTES, "ward", &secret, here, &read), RC_OK);
     }
     assert_int_equal(read.port, 0);
 }
@@ -96,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beacon_has_these_bytes),
         cmocka_unit_test(names_keys_and_swarms_are_told_apart),
+        cmocka_unit_test(one_sent_again_from_elsewhere_is_refused),
         cmocka_unit_test(nothing_else_passes),
     };
 

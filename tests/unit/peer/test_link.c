@@ -209,7 +209,7 @@ static void the_same_model_of_other_data_is_refused(void **state)
     world_run(world, NS_PER_S);
     assert_true(a->failed == 1 && a->opened + b->opened == 0);
     assert_int_equal(a->rc, RC_MISMATCH);
-    assert_non_null(strstr(a->why, "'mlp' on data of another shape, or with other symbols"));
+    assert_non_null(strstr(a->why, "'mlp' on data of another shape, or with other columns"));
     world_destroy(world);
 }
 
