@@ -1,9 +1,11 @@
 /* peer_folder: see peer_folder.h. */
 #include "peer/files/peer_folder.h"
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "peer/files/checkpoint.h"
+#include "peer/files/journal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -151,16 +153,34 @@ static void remove_made(const struct peer_folder *folder)
     }
 }
 
+bool peer_folder_is_bare(const struct peer_folder *folder)
+{
+    return folder->path != NULL && folder->config == NULL && !folder->has_run &&
+           !holds(folder, CHECKPOINT_STATE_FILE);
+}
+
+/* What a start writes before its first checkpoint. In a folder that was there before only what was
+ * not. */
+static void remove_written(const struct peer_folder *folder)
+{
+    static const char *const names[] = {CONFIG_FILE, ADDRESS_BOOK_FILE, METRICS_FILE, LOG_FILE};
+    const size_t count = folder->was_made ? ARRAY_COUNT(names) : 1;
+    char path[PATH_BYTES];
+
+    if (!folder->had_identity) (void)unlink(path_in(folder, IDENTITY_FILE, path));
+    for (size_t i = 0; i < count; i++) {
+        (void)unlink(path_in(folder, names[i], path));
+    }
+}
+
 void peer_folder_close(struct peer_folder *folder, bool is_undone)
 {
     char path[PATH_BYTES];
 
+    if (folder->path == NULL) return;
+    if (is_undone && folder->lock.fd >= 0 && peer_folder_is_bare(folder)) remove_written(folder);
     mem_free(folder->config);
     folder->config = NULL;
-    if (folder->path == NULL) return;
-    if (is_undone && folder->lock.fd >= 0 && !folder->had_identity) {
-        (void)unlink(path_in(folder, IDENTITY_FILE, path));
-    }
     file_lock_release(path_in(folder, "lock", path), &folder->lock,
                       is_undone && folder->lock.was_made);
     if (is_undone) remove_made(folder);

@@ -33,8 +33,10 @@ MUST_USE enum rc peer_folder_open(struct options *options, struct peer_folder *f
 MUST_USE enum rc peer_folder_keep(const struct peer_folder *folder, const struct options *options,
                                   const char *chosen, struct env *env, const struct log *log,
                                   const struct address_book *book, struct fault *why);
-/** Let go of it. With `is_undone`, as the start failed, what this process has made is gone again.
- */
+/** Nothing was learned in it: it was new, and there is no checkpoint. */
+bool peer_folder_is_bare(const struct peer_folder *folder);
+/** Let go of it. With `is_undone`, as the start failed, what this process has made is gone again,
+ *  so that other flags may be given. */
 void peer_folder_close(struct peer_folder *folder, bool is_undone);
 /** "PATH/identity.key"; NULL without a folder. */
 const char *peer_folder_identity(const struct peer_folder *folder, char *path, size_t cap);

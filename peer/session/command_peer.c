@@ -522,6 +522,11 @@ int command_peer(struct options *options)
     } else {
         code = command_failed(rc, &why);
     }
+    /* Refused by the swarm, or nobody there: nothing was learned, and other flags may follow. */
+    if (session.result.rc != RC_OK && session.result.report.own_steps == 0 &&
+        peer_folder_is_bare(&session.folder)) {
+        rc = session.result.rc;
+    }
     close_session(&session);
     peer_folder_close(&session.folder, rc != RC_OK);
     return code;

@@ -13,10 +13,6 @@
 #include "replica/model/layers.h"
 
 #include <math.h>
-
-#define METRICS_FILE "metrics.jsonl"
-#define LOG_FILE     "log.txt"
-
 enum { LOG_BYTES_MAX = 16 * 1024 * 1024 };
 
 /* Into the folder's log: what the terminal gets without --quiet, or more of it with --verbose. */
