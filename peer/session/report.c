@@ -13,6 +13,7 @@
 #include "replica/model/layers.h"
 
 #include <math.h>
+
 enum { LOG_BYTES_MAX = 16 * 1024 * 1024 };
 
 /* Into the folder's log: what the terminal gets without --quiet, or more of it with --verbose. */
