@@ -305,7 +305,6 @@ static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
     const char *bootstrap[BOOTSTRAP_MAX], *book[ADDRESS_BOOK_ANCHORS_MAX + ADDRESS_BOOK_MAX];
-    char host[ADDRESS_BYTES_MAX];
     struct node_options node = {
         .identity = &session->identity,
         .swarm = &session->swarm,
@@ -356,7 +355,7 @@ static enum rc create_node(struct session *session, struct fault *why)
     list_addresses(session, bootstrap, book);
     if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);
-    if (uv_host_address(host, sizeof host)) node.host = host;
+    if (uv_host_address(session->host, sizeof session->host)) node.host = session->host;
     session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
     snprintf(node.spec, sizeof node.spec, "%s", options_text(options, "model"));
     settings_classes(data, session->classes, sizeof session->classes);

@@ -34,7 +34,7 @@ struct session {
     bool is_bootstrap_heard;  /* by --discover, not given */
     struct discover discover; /* `name` NULL: without --discover */
     struct json *settings;    /* told to who asks */
-    char classes[HELLO_SPEC_MAX];
+    char classes[HELLO_SPEC_MAX], host[UV_HOST_BYTES];
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
     struct peer_folder folder;

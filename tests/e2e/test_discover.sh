@@ -91,6 +91,13 @@ DOING="a peer whose first find is gone begins alone"
 "${one[@]}" --steps 20 >alone.out 2>alone.err || fail "it ends"
 grep -q 'no other peer has answered: this peer trains alone' alone.err || fail "it does not say so"
 
+DOING="an address that others can dial"
+start_process wide "$GRAPEVINE" peer --listen 0.0.0.0:0 --json --report-every 200ms --swarm-key a.key --steps 100000000
+wait_line wide '"event":"report"' 60
+port=$(sed -n 's/.*"listening".*:\([0-9]*\)".*/\1/p' wide.out)
+"$GRAPEVINE" status "127.0.0.1:$port" --swarm-key a.key --json >status.json || fail "no status"
+grep -qE "\"address\":\"[1-9][0-9.]+:$port\"" status.json || fail "it is said to be at $(grep -oE '"address":"[^"]*"' status.json | head -n 1)"
+
 DOING=names
 "$GRAPEVINE" join --data digits 2>no.err && fail "neither address nor name"
 grep -q -- 'join: HOST:PORT is missing; .* --discover NAME' no.err || fail "what is missing is not said"
