@@ -33,6 +33,8 @@ MUST_USE enum rc peer_folder_open(struct options *options, struct peer_folder *f
 MUST_USE enum rc peer_folder_keep(const struct peer_folder *folder, const struct options *options,
                                   const char *chosen, struct env *env, const struct log *log,
                                   const struct address_book *book, struct fault *why);
+/** Is there a checkpoint in it by now? */
+bool peer_folder_has_checkpoint(const struct peer_folder *folder);
 /** Nothing was learned in it: it was new, and there is no checkpoint. */
 bool peer_folder_is_bare(const struct peer_folder *folder);
 /** Let go of it. With `is_undone`, as the start failed, what this process has made is gone again,
