@@ -2,7 +2,8 @@
  * Whole files. A replacement is written beside the old file under a fixed name (PATH.tmp), so that
  * what a kill leaves behind is reused by the next try and never piles up; a lock on it keeps two
  * writers apart. Space is reserved before the first byte is written, so that a full disk is noticed
- * early and costs the old file nothing. Runs in jobs and commands; blocking.
+ * early and costs the old file nothing; a file that is written piece by piece (file_writer) has no
+ * size yet, and finds out as it goes. Runs in jobs and commands; blocking.
  */
 #include "base/file.h"
 
@@ -376,4 +377,11 @@ enum rc file_make_folder(const char *path, struct fault *why)
 bool file_is_there(const char *path)
 {
     return access(path, F_OK) == 0;
+}
+
+bool file_is_regular(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }

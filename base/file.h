@@ -51,5 +51,7 @@ MUST_USE enum rc file_make_folder(const char *path, struct fault *why);
  *  RC_DISK_FULL, RC_NOMEM or RC_IO. */
 enum rc file_fault(struct fault *why, const char *verb, const char *path, int error);
 bool file_is_there(const char *path);
+/** It is there, and neither a folder nor what may make a reader wait, as a pipe. */
+bool file_is_regular(const char *path);
 
 #endif

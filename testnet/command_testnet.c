@@ -80,6 +80,7 @@ static struct summary about_run(const struct options *options, const struct loca
     return (struct summary){
         .model = options_text(options, "model"),
         .data = options_text(options, "data"),
+        .tokenizer = options_text(options, "tokenizer"),
         .averaging = "none",
         .exchange = "none",
         .codec = "none",
@@ -335,7 +336,7 @@ static enum rc take_folder(const struct options *options, struct file_lock *lock
 /* ---- baselines ---- */
 
 /* What a swarm is worth lies between these two: its peers without each other, and one peer with all
- * the data. Both take as many samples in all as the swarm did; nothing goes wrong there, and no
+ * the data. Both take as many steps in all as the swarm did; nothing goes wrong there, and no
  * step is slowed. */
 struct baseline {
     const char *key, *folder, *what;

@@ -58,6 +58,7 @@ static enum rc compare(const struct models *models, const char *out, const struc
         .paths = models->list,
         .paths_count = models->count,
         .data = about->data,
+        .tokenizer = about->tokenizer,
         .seed = about->seed,
         .average_path = average,
     };

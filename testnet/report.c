@@ -243,7 +243,7 @@ static void add_baseline_rows(struct text *text, const struct json *summary)
                       is_loss ? spread.ensemble : NAN, spread.peers * parameters);
     }
     if (summary_baseline(summary, "all_data", &spread)) {
-        add_model_row(text, "one peer with all the data, as many samples",
+        add_model_row(text, "one peer with all the data, as many steps",
                       is_loss ? NAN : spread.mean, is_loss ? spread.mean : NAN, parameters);
     }
 }

@@ -16,6 +16,7 @@ struct json;
 
 struct summary {
     const char *model, *data, *averaging, *exchange, *codec, *topology; /* as in force */
+    const char *tokenizer; /* file; NULL: as the models state it */
     uint64_t seed;
     double target_accuracy; /* 0: none */
     const struct local_result *run;

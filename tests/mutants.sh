@@ -195,7 +195,8 @@ replica/tokenizer/merger.c @ unit_replica_tokenizer @ a pair is joined that has 
 replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ a character that is cut between two pieces is bad bytes @ s/stretch->end - run.end >= CHARACTER_BYTES;/true;/
 replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ an added token that is cut between two pieces is none @ s/if \(!is_last \&\& longest > 0/if (false \&\& longest > 0/
 replica/tokenizer/pattern.c @ unit_replica_tokenizer @ a piece ends a word @ s/is_whole \? 0 : PCRE2_PARTIAL_HARD/0/
-replica/tokenizer/pattern.c @ unit_replica_tokenizer @ a hostile pattern runs as long as it likes @ s/STEPS_MAX = 1000000,/STEPS_MAX = 2000000000,/
+replica/tokenizer/pattern.c @ unit_replica_tokenizer @ any pattern is taken @ s/if \(i == ARRAY_COUNT\(known\)\)/if (false)/
+replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ a long word ends where a piece does @ s/count = MERGER_WORD_BYTES;/count -= 1;/
 replica/readers/tokens.c @ unit_replica_data_tokens @ numbers that are no tokens are trained on @ s/if \(tokens\[i\] >= t->symbols\) rc = RC_FORMAT;//
 replica/readers/tokens.c @ unit_replica_data_tokens @ windows reach into the next file @ s/form\.tokens - 1\) \/ t->context : 0;/form.tokens) \/ t->context : 0;/
 replica/data/samples.c @ unit_replica_data_tokens @ a label is the token itself @ s/labels\[first \+ i - 1\] = tokens\[i\]/labels[first + i - 1] = tokens[i > 0 ? i - 1 : 0]/

@@ -22,8 +22,8 @@
  *         epilogues are not to be trusted, cuBLAS multiplies, which takes everything.
  * dbias   of float32 layers, and where the library has no product with it, is a kernel's of ours.
  *         The library wants an aligned vector and overwrites it, so there is one beside the plane
- * of gradients, where they lie side by side. Its DGELU_BGRAD would make the sums of the layer
- *         before in the type of dx, bfloat16; those of dW are float32.
+ *         of gradients, where they lie side by side. Its DGELU_BGRAD would make the sums of the
+ *         layer before in the type of dx, bfloat16; those of dW are float32.
  */
 #include "base/check.h"
 #include "base/mem.h"

@@ -220,8 +220,8 @@ const struct option_row option_rows[] = {
     {"fresh", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
      "remove what an earlier testnet left in --out", OF_RUN},
     {"baselines", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
-     "then the same peers each alone, and one peer with all the data, on as many samples, to "
-     "compare",
+     "then the same peers each alone, and one peer with all the data, for as many steps in all, "
+     "to compare",
      OF_RUN},
 
     /* training */

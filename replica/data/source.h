@@ -40,7 +40,8 @@ struct data_source {
 struct data_source_ops {
     void (*destroy)(struct data_source *source); /* not `normal`, `measured` */
     /** Fill the samples of `out` that have a slot. Where `out` has neither bytes nor floats, only
-     *  the labels. Files may have changed since they were opened: RC_FORMAT. */
+     *  the labels; of tokens in files only which windows they are, to be read later. Files may have
+     * changed since they were opened: RC_FORMAT. */
     MUST_USE enum rc (*load)(struct data_source *source, const struct data_part *part,
                              struct samples *out, struct fault *why);
 };

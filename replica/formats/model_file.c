@@ -12,12 +12,14 @@
 #include "kernels/backend.h"
 #include "replica/formats/gpt2.h"
 #include "replica/plane/store_safetensors.h"
+#include "replica/tokenizer/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { EXTENT_MAX = 1 << 22 }; /* a sample's values: no data has more */
 
@@ -80,9 +82,9 @@ enum rc model_tokenizer_read(const struct tensor_file *file, const char *name,
 bool model_tokenizer_find(const struct model_card *card, const char *path, const char *given,
                           char found[MODEL_PATH_BYTES])
 {
-    static const char *const names[] = {"tokenizer.json", "vocab.bpe", "merges.txt"};
     const char *slash = strrchr(path, '/');
-    const int folder = slash == NULL ? 0 : (int)(slash + 1 - path);
+    char folder[MODEL_PATH_BYTES];
+    struct stat at;
 
     snprintf(found, MODEL_PATH_BYTES, "%s", given != NULL ? given : card->tokenizer);
     if (given != NULL) return true;
@@ -90,11 +92,12 @@ bool model_tokenizer_find(const struct model_card *card, const char *path, const
         found[0] = '\0';
         return false;
     }
-    if (found[0] != '\0' && file_is_there(found)) return true;
-    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
-        snprintf(found, MODEL_PATH_BYTES, "%.*s%s", folder, path, names[i]);
-        if (file_is_there(found)) return true;
+    /* What a file of others names may be anything, as a pipe that nobody writes to. */
+    if (found[0] != '\0' && stat(found, &at) == 0 && (S_ISREG(at.st_mode) || S_ISDIR(at.st_mode))) {
+        return true;
     }
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 0 : (int)(slash + 1 - path), path);
+    if (tokenizer_find(folder, found, MODEL_PATH_BYTES)) return true;
     found[0] = '\0';
     return false;
 }

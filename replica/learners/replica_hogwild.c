@@ -124,9 +124,9 @@ static bool take_step(struct hogwild *h, struct lane *lane, uint32_t *ticket)
     is_left = h->taken < h->steps && !atomic_load(&h->has_failed) &&
               !(h->stop != NULL && atomic_load(h->stop));
     if (is_left) {
-        *ticket = h->taken++;
         lane->rc = shard_batch(h->replica.shard, &lane->batch);
         is_left = lane->rc == RC_OK;
+        if (is_left) *ticket = h->taken++;
     }
     workers_leave(h->workers);
     return is_left;

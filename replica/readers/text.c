@@ -1,11 +1,11 @@
 /*
  * `--data text:FILE[,context=N]`: a language model's text, byte by byte (with a tokenizer:
- * text_tokens.c), gzipped or not. A symbol
- * is a byte that occurs in the file; symbols are numbered in the order of their bytes. The first
- * 90 % are for training, the rest for validation; both are cut into windows of N bytes that do not
- * overlap. A sample is a window and the byte after it, so each byte's label is its successor, and
- * memory holds a byte of text once (the last of each window twice). The file is read at the start
- * for its symbols and then once for each shard. Used by jobs and commands.
+ * text_tokens.c), gzipped or not. A symbol is a byte that occurs in the file; symbols are numbered
+ * in the order of their bytes. The first 90 % are for training, the rest for validation; both are
+ * cut into windows of N bytes that do not overlap. A sample is a window and the byte after it, so
+ * each byte's label is its successor, and memory holds a byte of text once (the last of each
+ * window twice). The file is read at the start for its symbols and then once for each shard. Used
+ * by jobs and commands.
  */
 #include "replica/data/source.h"
 #include "replica/readers/stream.h"

@@ -55,9 +55,6 @@ static enum rc encode(struct text_tokens *text, struct data_stream *stream,
         }
         rc = encoder_add(encoder, piece, got, got == 0, &text->list);
         if (rc == RC_NOMEM) data_no_memory(why, "read the text");
-        if (rc == RC_LIMIT) {
-            fault_set(why, rc, "the tokenizer's pattern takes too many steps on this text");
-        }
     }
     encoder_destroy(encoder);
     mem_free(piece);

@@ -5,7 +5,7 @@
  * the last tenth of all windows is it. Windows do not reach from one file into the next.
  *
  * Tokens stay in the files and are read when a batch is made, through the system's page cache: data
- * may be larger than memory, and a shard of them costs four bytes a window. They are read, not
+ * may be larger than memory, and a shard of them costs eight bytes a window. They are read, not
  * mapped: a file that becomes shorter meanwhile is an error, and no SIGBUS. Every number is checked
  * as it is read. Used by jobs and commands; tokens_read() by any thread.
  */
@@ -163,7 +163,7 @@ static enum rc open_one(struct tokens *t, const char *path, bool is_test, struct
     *shard = (struct token_shard){.fd = -1, .is_test = is_test, .path = mem_string(path)};
     t->count++;
     if (shard->path == NULL) return data_no_memory(why, "open the data");
-    shard->fd = open(path, O_RDONLY | O_CLOEXEC);
+    shard->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) /* a pipe: refused below */;
     if (shard->fd < 0) {
         file_fault(why, "read", path, errno);
         return RC_NOT_FOUND;
@@ -200,12 +200,14 @@ static enum rc list_folder(DIR *folder, char **names, size_t *count)
 static enum rc open_folder(struct tokens *t, const char *path, struct fault *why)
 {
     DIR *folder = opendir(path);
-    char **names = mem_array(FILES_MAX + 1, sizeof *names), file[PATH_MAX];
+    char **names, file[PATH_MAX];
     size_t count = 0;
-    enum rc rc = names != NULL && folder != NULL ? list_folder(folder, names, &count) : RC_NOMEM;
+    enum rc rc;
 
-    if (folder == NULL) file_fault(why, "read", path, errno);
-    if (folder != NULL && rc != RC_OK) data_no_memory(why, "open the data");
+    if (folder == NULL) return file_fault(why, "read", path, errno);
+    names = mem_array(FILES_MAX + 1, sizeof *names);
+    rc = names != NULL ? list_folder(folder, names, &count) : RC_NOMEM;
+    if (rc != RC_OK) data_no_memory(why, "open the data");
     if (rc == RC_OK && count == 0) {
         rc = fault_set(why, RC_NOT_FOUND, "cannot read %s: the folder has no *.bin files", path);
     }
@@ -214,15 +216,16 @@ static enum rc open_folder(struct tokens *t, const char *path, struct fault *why
             const bool is_test =
                 strstr(names[i], "val") != NULL || strstr(names[i], "test") != NULL;
             if (is_test != (test == 1)) continue;
-            snprintf(file, sizeof file, "%s/%s", path, names[i]);
-            rc = open_one(t, file, is_test, why);
+            rc = snprintf(file, sizeof file, "%s/%s", path, names[i]) < PATH_MAX
+                     ? open_one(t, file, is_test, why)
+                     : file_fault(why, "read", path, ENAMETOOLONG);
         }
     }
     for (size_t i = 0; names != NULL && i < count; i++) {
         mem_free(names[i]);
     }
     mem_free(names);
-    if (folder != NULL) closedir(folder);
+    closedir(folder);
     return rc;
 }
 

@@ -51,6 +51,8 @@ static enum rc read_split(const struct json *step, const char **pattern, struct 
         return fault_set(why, RC_UNSUPPORTED,
                          "its pre-tokenizer splits at a plain string; only a Regex is read");
     }
+    /* To drop what lies between words is the same, as patterns that are known leave nothing there.
+     */
     if (behavior == NULL || (strcmp(behavior, "Isolated") != 0 || is_inverted)) {
         if (behavior == NULL || strcmp(behavior, "Removed") != 0 || !is_inverted) {
             return fault_set(why, RC_UNSUPPORTED,
@@ -58,9 +60,6 @@ static enum rc read_split(const struct json *step, const char **pattern, struct 
                              "read",
                              behavior != NULL ? behavior : "");
         }
-    }
-    if (strlen(text) > PATTERN_BYTES_MAX) {
-        return fault_set(why, RC_LIMIT, "its pattern is longer than %d bytes", PATTERN_BYTES_MAX);
     }
     *pattern = text;
     return RC_OK;

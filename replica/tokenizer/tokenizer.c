@@ -1,8 +1,8 @@
 /*
  * tokenizer: which file it is read from, and a text on its way through it. A text is cut first at
  * added tokens (as "<|endoftext|>"), then into runs of valid UTF-8 and bytes that are none, then
- * into words by the pattern; what no match covers is a word, too. All but the last of these depend
- * on what follows, so an encoder holds back what is not sure yet.
+ * into words by the pattern. All of this depends on what follows, so an encoder holds back what is
+ * not sure yet.
  */
 #include "replica/tokenizer/internal.h"
 
@@ -12,6 +12,7 @@
 #include "base/plain.h"
 #include "replica/tokenizer/merger.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,16 @@ enum rc tokenizer_add(struct tokenizer *t, uint32_t token, const char *text, str
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
     uint32_t *grown;
-    enum rc rc = vocabulary_add(&t->vocabulary, token, text, strlen(text), true);
+    enum rc rc;
+
+    for (size_t i = 0; i < t->added_count; i++) {
+        size_t count;
+        const uint8_t *bytes = vocabulary_bytes(&t->vocabulary, t->added[i], &count);
+        if (count != strlen(text) || memcmp(bytes, text, count) != 0) continue;
+        return fault_set(why, RC_FORMAT, "its added token '%.60s' has two numbers, %u and %u", text,
+                         t->added[i], token);
+    }
+    rc = vocabulary_add(&t->vocabulary, token, text, strlen(text), true);
 
     if (rc != RC_OK) {
         return fault_set(why, rc, "its added token '%.60s' is empty, too long or one too many",
@@ -84,7 +94,7 @@ enum rc tokenizer_complete(struct tokenizer *t, const char *pattern, struct faul
     }
     if (rc == RC_FORMAT) return fault_set(why, rc, "two of its merges join the same tokens");
     if (rc != RC_OK) return fault_set(why, rc, "out of memory");
-    rc = pattern_create(pattern, &t->pattern, why);
+    rc = pattern_create(pattern, true, &t->pattern, why);
     if (rc != RC_OK) return rc;
     sort_added(t);
     hash_init(&hash);
@@ -96,18 +106,33 @@ enum rc tokenizer_complete(struct tokenizer *t, const char *pattern, struct faul
     return RC_OK;
 }
 
-/* The file that `path` means, if it is a folder. */
-static enum rc choose_file(const char *path, char chosen[PATH_MAX], struct fault *why)
+bool tokenizer_find(const char *folder, char *found, size_t bytes)
 {
     static const char *const names[] = {"tokenizer.json", "vocab.bpe", "merges.txt"};
+
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        const int length = snprintf(found, bytes, "%s%s", folder, names[i]);
+        if (length > 0 && (size_t)length < bytes && file_is_regular(found)) return true;
+    }
+    return false;
+}
+
+/* The file that `path` means: nothing that others may be asked to wait for, as a pipe. */
+static enum rc choose_file(const char *path, char chosen[PATH_MAX], struct fault *why)
+{
+    char folder[PATH_MAX];
     struct stat at;
 
-    snprintf(chosen, PATH_MAX, "%s", path);
-    if (stat(path, &at) != 0 || !S_ISDIR(at.st_mode)) return RC_OK;
-    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
-        if (snprintf(chosen, PATH_MAX, "%s/%s", path, names[i]) >= PATH_MAX) break;
-        if (file_is_there(chosen)) return RC_OK;
+    if (snprintf(chosen, PATH_MAX, "%s", path) >= PATH_MAX ||
+        snprintf(folder, sizeof folder, "%s/", path) >= PATH_MAX) {
+        return file_fault(why, "read", path, ENAMETOOLONG);
     }
+    if (stat(path, &at) != 0) return file_fault(why, "read", path, errno);
+    if (S_ISREG(at.st_mode)) return RC_OK;
+    if (!S_ISDIR(at.st_mode)) {
+        return fault_set(why, RC_FORMAT, "cannot read %s: it is no regular file", path);
+    }
+    if (tokenizer_find(folder, chosen, PATH_MAX)) return RC_OK;
     return fault_set(why, RC_NOT_FOUND,
                      "cannot use %s: the folder has no tokenizer.json, vocab.bpe or merges.txt",
                      path);
@@ -123,7 +148,7 @@ static enum rc read_numbers(const char *path, void **text, size_t *count, struct
 
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         if (snprintf(beside, sizeof beside, "%.*s%s", folder, path, names[i]) >= PATH_MAX) break;
-        if (!file_is_there(beside)) continue;
+        if (!file_is_regular(beside)) continue;
         return file_read(beside, TOKENIZER_FILE_BYTES, text, count, why);
     }
     return RC_OK;
@@ -249,45 +274,47 @@ void encoder_destroy(struct encoder *encoder)
     mem_free(encoder);
 }
 
-static enum rc put_word(struct encoder *e, size_t begin, size_t end)
+static enum rc put_word(struct encoder *e, size_t at, size_t bytes)
 {
-    while (begin < end) {
-        const size_t left = end - begin, take = left < MERGER_WORD_BYTES ? left : MERGER_WORD_BYTES;
-        size_t tokens = 0;
-        const uint32_t *word = merger_word(e->merger, e->held + begin, take, &tokens);
+    size_t tokens = 0;
+    const uint32_t *word = merger_word(e->merger, e->held + at, bytes, &tokens);
 
-        if (word == NULL) return RC_NOMEM;
-        for (size_t i = 0; i < tokens; i++) {
-            if (token_list_add(e->out, word[i]) != RC_OK) return RC_NOMEM;
-        }
-        begin += take;
+    if (word == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < tokens; i++) {
+        if (token_list_add(e->out, word[i]) != RC_OK) return RC_NOMEM;
     }
     return RC_OK;
 }
 
-/* Words of valid UTF-8 from *at on; *at moves behind the last one that is sure. */
+/* How much of `count` bytes of valid UTF-8 a word is looked for in: whole characters. */
+static size_t look_ahead(const uint8_t *text, size_t count)
+{
+    if (count <= MERGER_WORD_BYTES) return count;
+    count = MERGER_WORD_BYTES;
+    while ((text[count] & 0xC0) == 0x80) { /* within a character */
+        count--;
+    }
+    return count;
+}
+
+/* Words of valid UTF-8 from *at on; *at moves behind the last one that is sure. A word that would
+ * depend on more than MERGER_WORD_BYTES is what it were if the text ended there, so that pieces
+ * make no difference to it either. */
 static enum rc put_words(struct encoder *e, const struct stretch *run, size_t *at)
 {
-    const uint8_t *text = e->held + *at;
-    const size_t first = *at, count = run->end - first;
     enum rc rc = RC_OK;
 
     while (rc == RC_OK && *at < run->end) {
-        size_t begin = 0, end = 0;
-        switch (matcher_next(e->matcher, text, count, *at - first, run->is_whole, &begin, &end)) {
-        case MATCH_MORE:
-            return RC_OK;
-        case MATCH_TOO_LONG:
-            return RC_LIMIT;
-        case MATCH_NONE:
-            begin = end = count;
-            break;
-        case MATCH_WORD:
-            break;
-        }
-        rc = put_word(e, *at, first + begin);
-        if (rc == RC_OK) rc = put_word(e, first + begin, first + end);
-        *at = first + end;
+        const uint8_t *text = e->held + *at;
+        const size_t left = run->end - *at, seen = look_ahead(text, left);
+        const bool is_cut = left >= MERGER_WORD_BYTES;
+        size_t word = 0;
+
+        rc = matcher_word(e->matcher, text, seen, run->is_whole && seen == left, &word);
+        if (rc == RC_OK && word == 0 && !is_cut) return RC_OK;
+        if (rc == RC_OK && word == 0) rc = matcher_word(e->matcher, text, seen, true, &word);
+        if (rc == RC_OK) rc = put_word(e, *at, word);
+        *at += word;
     }
     return rc;
 }
@@ -381,10 +408,6 @@ enum rc encoder_add(struct encoder *e, const void *bytes, size_t count, bool is_
     e->count += count;
     e->out = out;
     rc = put_held(e, is_last, &done);
-    /* A word without an end: it ends here. */
-    if (rc == RC_OK && done == 0 && e->count >= MERGER_WORD_BYTES && !is_last) {
-        rc = put_held(e, true, &done);
-    }
     if (rc != RC_OK) return rc;
     CHECK(done <= e->count && (!is_last || done == e->count));
     if (done > 0 && done < e->count) memmove(e->held, e->held + done, e->count - done);

@@ -22,6 +22,9 @@ struct tokenizer;
  *  it, or else numbered as GPT-2 numbers its tokens; or a folder with one of them. RC_NOT_FOUND,
  *  RC_FORMAT, RC_UNSUPPORTED (named), RC_LIMIT, RC_NOMEM, RC_IO. */
 MUST_USE enum rc tokenizer_open(const char *path, struct tokenizer **tokenizer, struct fault *why);
+/** The first of tokenizer.json, vocab.bpe and merges.txt that is a file in `folder`, which is "" or
+ *  ends with '/'. False: there is none. */
+bool tokenizer_find(const char *folder, char *found, size_t bytes);
 /** NULL is fine. */
 void tokenizer_close(struct tokenizer *tokenizer);
 /** How many numbers there are: all are below. */
@@ -43,15 +46,15 @@ struct token_list {
 MUST_USE enum rc token_list_add(struct token_list *list, uint32_t token);
 void token_list_deinit(struct token_list *list);
 
-/* A text that comes piece by piece; one thread. Its tokens are the same wherever the pieces end. A
- * word of more than 256 KiB is cut. */
+/* A text that comes piece by piece; one thread. Its tokens are the same wherever the pieces end. Of
+ * a word of more than 256 KiB the first so many bytes, in whole characters, are one. */
 struct encoder;
 
 /** Keeps `tokenizer`. NULL: out of memory. */
 struct encoder *encoder_create(const struct tokenizer *tokenizer);
 void encoder_destroy(struct encoder *encoder);
 /** Append the tokens that are sure by now; `is_last` ends the text, and another may begin.
- * RC_LIMIT: the tokenizer's pattern takes too many steps; RC_NOMEM. */
+ *  RC_NOMEM. */
 MUST_USE enum rc encoder_add(struct encoder *encoder, const void *bytes, size_t count, bool is_last,
                              struct token_list *out);
 /** A whole text at once. */

@@ -178,6 +178,13 @@ static void bad_files_are_refused(void **state)
     refused(&scratch, "tokens:@/t,bits=17", RC_PARSE, "bits must be 16 or 32");
     refused(&scratch, "tokens", RC_PARSE, "the file is missing");
     refused(&scratch, "tokens:@,test=@/t", RC_PARSE, "test= is for a file");
+    assert_int_equal(mkfifo(scratch_path(&scratch, "pipe.bin"), 0600), 0);
+    refused(&scratch, "tokens:@/pipe.bin", RC_FORMAT,
+            "no regular file"); /* and is not waited for */
+    refused(&scratch, "tokens:@", RC_FORMAT, "no regular file");
+    assert_int_equal(chmod(scratch.folder, 0), 0);
+    if (geteuid() != 0) refused(&scratch, "tokens:@", RC_IO, "permission denied");
+    assert_int_equal(chmod(scratch.folder, 0700), 0);
     scratch_deinit(&scratch);
 }
 

@@ -148,6 +148,32 @@ static void a_model_that_is_no_longer_finite_stops_all_threads(void **state)
     learner->ops->destroy(learner);
 }
 
+/* A batch that cannot be read is no step: the dropout of the next one is as if it had not been. */
+static void a_batch_that_fails_is_not_counted(void **state)
+{
+    struct replica_options options = options_of("embed:4 linear:classes");
+    static const uint8_t numbers[] = {9, 0};
+    struct learner *learner;
+    struct train_report report = {0};
+    struct scratch scratch;
+    char data[400], text[4000];
+
+    for (size_t i = 0; i < sizeof text; i++) {
+        text[i] = (char)numbers[i % sizeof numbers]; /* all are 9, of tokens 0 to 4 */
+    }
+    scratch_init(&scratch);
+    scratch_write(&scratch, "t", text, sizeof text);
+    snprintf(data, sizeof data, "tokens:%s,context=4,symbols=5", scratch_path(&scratch, "t"));
+    options.data = data;
+    options.batch = 2;
+    options.hogwild = 1;
+    learner = make(*state, &options);
+    assert_int_equal(learner->ops->train(learner, 3, NULL, &report), RC_FORMAT);
+    assert_int_equal(model_passes(replica_model(learner)), 0);
+    learner->ops->destroy(learner);
+    scratch_deinit(&scratch);
+}
+
 static void check_refused(struct backend *cpu, const struct replica_options *options,
                           const char *part)
 {
@@ -207,6 +233,7 @@ int main(void)
         cmocka_unit_test(threads_learn_a_sparse_problem_as_well_as_one),
         cmocka_unit_test(steps_count_over_all_threads),
         cmocka_unit_test(a_model_that_is_no_longer_finite_stops_all_threads),
+        cmocka_unit_test(a_batch_that_fails_is_not_counted),
         cmocka_unit_test(what_does_not_go_together_is_told),
         cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
     };

@@ -4,6 +4,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "replica/formats/model_file.h"
+#include "replica/tokenizer/merger.h"
+#include "replica/tokenizer/pattern.h"
 #include "replica/tokenizer/tokenizer.h"
 
 /* " \xc4\xa0" in the alphabet of such files is a space. */
@@ -140,34 +143,142 @@ static void pieces_make_no_difference(void **state)
     scratch_deinit(&scratch);
 }
 
-/* A word of two million letters is cut, takes a second at most, and comes back. */
+static void encode_in_pieces(const struct tokenizer *t, const uint8_t *text, size_t bytes,
+                             size_t piece, struct token_list *list)
+{
+    struct encoder *encoder = encoder_create(t);
+
+    for (size_t at = 0; at < bytes; at += piece) {
+        const size_t take = bytes - at < piece ? bytes - at : piece;
+        assert_int_equal(encoder_add(encoder, text + at, take, at + take == bytes, list), RC_OK);
+    }
+    encoder_destroy(encoder);
+}
+
+/* A word of two million bytes is cut at the same places whatever its pieces, takes a second at
+ * most, and comes back; so are signs of several bytes, and spaces, of which the last goes with
+ * what follows. */
 static void an_endless_word_is_bounded(void **state)
 {
-    enum { LETTERS = 2000000, PIECE = 65536 };
-    struct token_list list = {0};
+    enum { LONG = 2000000 };
+    static const char *const units[] = {"a", "b\xc3\xa4", "\xe4\xb8\x80", "\xf0\x9f\x99\x82", " "};
+    static const size_t pieces[] = {65536, 300001, 1000000};
     struct scratch scratch;
     struct tokenizer *t;
-    struct encoder *encoder;
-    uint8_t *text = malloc(LETTERS);
+    uint8_t *text = malloc(LONG);
 
     (void)state;
     assert_non_null(text);
-    for (size_t i = 0; i < LETTERS; i++) {
-        text[i] = (uint8_t) "abc"[i * i % 3];
-    }
     scratch_init(&scratch);
     t = small(&scratch);
-    encoder = encoder_create(t);
-    for (size_t at = 0; at < LETTERS; at += PIECE) {
-        size_t take = LETTERS - at < PIECE ? LETTERS - at : PIECE;
-        assert_int_equal(encoder_add(encoder, text + at, take, at + take == LETTERS, &list), RC_OK);
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        struct token_list whole = {0};
+        for (size_t i = 0; i < LONG; i++) {
+            text[i] = (uint8_t)units[u][i % strlen(units[u])];
+        }
+        text[LONG / 2] = u == 4 ? 'x' : text[LONG / 2];
+        encode_in_pieces(t, text, LONG, LONG, &whole);
+        check_round_trip(t, text, LONG, &whole);
+        for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+            struct token_list cut = {0};
+            encode_in_pieces(t, text, LONG, pieces[p], &cut);
+            assert_int_equal(cut.count, whole.count);
+            assert_memory_equal(cut.tokens, whole.tokens, cut.count * sizeof *cut.tokens);
+            token_list_deinit(&cut);
+        }
+        token_list_deinit(&whole);
     }
-    check_round_trip(t, text, LETTERS, &list);
-    token_list_deinit(&list);
-    encoder_destroy(encoder);
     tokenizer_close(t);
     scratch_deinit(&scratch);
     free(text);
+}
+
+/* ---- patterns ---- */
+
+static void check_words(const struct pattern *made, const struct pattern *interpreted,
+                        const uint8_t *text, size_t bytes)
+{
+    struct matcher *a = matcher_create(made), *b = matcher_create(interpreted);
+    size_t at = 0;
+
+    while (at < bytes) {
+        size_t words[4] = {0};
+        for (int is_whole = 0; is_whole < 2; is_whole++) {
+            assert_int_equal(matcher_word(a, text + at, bytes - at, is_whole, &words[is_whole]),
+                             RC_OK);
+            assert_int_equal(matcher_word(b, text + at, bytes - at, is_whole, &words[2 + is_whole]),
+                             RC_OK);
+        }
+        assert_true(words[0] == words[2] && words[1] == words[3] && words[1] > 0);
+        assert_true(words[0] == 0 || words[0] == words[1]);
+        at += words[1];
+    }
+    assert_int_equal(at, bytes);
+    matcher_destroy(a);
+    matcher_destroy(b);
+}
+
+/* Every known pattern covers any text, and its words are the same as machine code and without it,
+ * in words as long as there are, too. */
+static void words_do_not_depend_on_machine_code(void **state)
+{
+    static const char *const parts[] = {
+        "a", "A", "\xc7\x85", "\xe4\xb8\x80", "\xcc\x81", "1", " ", "\n", "!", "/", "'s", "\t",
+    };
+    enum { PARTS = sizeof parts / sizeof parts[0] };
+    uint8_t *text = malloc(MERGER_WORD_BYTES);
+    const char *known;
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t k = 0; (known = pattern_known(k)) != NULL; k++) {
+        struct pattern *made = NULL, *interpreted = NULL;
+        struct fault why = {""};
+        assert_int_equal(pattern_create(known, true, &made, &why), RC_OK);
+        assert_int_equal(pattern_create(known, false, &interpreted, &why), RC_OK);
+        for (size_t p = 0; p < PARTS * 3; p++) { /* one part again and again, another at its end */
+            const char *part = parts[p / 3], *last = parts[(p / 3 + 1 + p % 3) % PARTS];
+            size_t bytes = 0;
+            for (; bytes + 8 < MERGER_WORD_BYTES; bytes += strlen(part)) {
+                memcpy(text + bytes, part, strlen(part));
+            }
+            memcpy(text + bytes, last, strlen(last));
+            check_words(made, interpreted, text, bytes + strlen(last));
+        }
+        FOR_EACH_SEED (seed, 50) {
+            size_t bytes = 0;
+            struct rng rng;
+            rng_init(&rng, seed, 2);
+            while (bytes < 1000) {
+                const char *part = parts[rng_below(&rng, PARTS)];
+                memcpy(text + bytes, part, strlen(part));
+                bytes += strlen(part);
+            }
+            check_words(made, interpreted, text, bytes);
+        }
+        pattern_destroy(made);
+        pattern_destroy(interpreted);
+    }
+    free(text);
+}
+
+/* Patterns come from files: one that might take for ever, or that depends on where a piece begins,
+ * is none of those known. */
+static void other_patterns_are_refused(void **state)
+{
+    static const char *const others[] = {"(?:a|aa)+[bc]", "(?:a|b)+",     "[a-c]+\\d", "^x",
+                                         "\\Gx",          "(?<=a)b|\\s+", "(",         ""};
+    const uint64_t blocks = mem_blocks();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct pattern *pattern = NULL;
+        struct fault why = {""};
+        assert_int_equal(pattern_create(others[i], true, &pattern, &why), RC_UNSUPPORTED);
+        assert_non_null(strstr(why.text, "only those of GPT-2"));
+        assert_non_null(strstr(why.text, others[i]));
+        assert_int_equal(mem_blocks(), blocks);
+    }
 }
 
 /* ---- tokenizer.json ---- */
@@ -205,6 +316,24 @@ static void json_is_refused(struct scratch *scratch, const char *model, const ch
     assert_int_equal(mem_blocks(), blocks);
 }
 
+/* The same with a Split by `pattern`. */
+static void write_split(struct scratch *scratch, const char *pattern, const char *behavior)
+{
+    char pre[2048], escaped[1024];
+    size_t at = 0;
+
+    for (; *pattern != '\0'; pattern++) {
+        if (*pattern == '\\') escaped[at++] = '\\';
+        escaped[at++] = *pattern;
+    }
+    escaped[at] = '\0';
+    snprintf(pre, sizeof pre,
+             "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":%s,"
+             "\"pattern\":{\"Regex\":\"%s\"}},{\"type\":\"ByteLevel\",\"use_regex\":false}]}",
+             behavior, escaped);
+    write_json(scratch, "", pre, "");
+}
+
 static void a_tokenizer_json_is_read(void **state)
 {
     struct scratch scratch;
@@ -219,15 +348,16 @@ static void a_tokenizer_json_is_read(void **state)
     assert_int_equal(tokenizer_end(t), 300);
     becomes(t, "the</s>\n", 8, (const uint32_t[]){'t', 256, 300, '\n'}, 4);
     tokenizer_close(t);
-    write_json(
-        &scratch, "",
-        "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-        "\"Isolated\",\"invert\":false,\"pattern\":{\"Regex\":\"h\"}},{\"type\":\"ByteLevel\","
-        "\"use_regex\":false}]}",
-        "");
-    t = opened(&scratch, "tokenizer.json");
-    becomes(t, "xhe", 3, (const uint32_t[]){'x', 'h', 'e'}, 3); /* what no match covers is a word */
-    tokenizer_close(t);
+    for (size_t i = 0; pattern_known(i) != NULL; i++) {
+        write_split(&scratch, pattern_known(i), "\"Removed\",\"invert\":true");
+        t = opened(&scratch, "tokenizer.json");
+        becomes(t, "xhe he", 6, (const uint32_t[]){'x', 256, ' ', 256}, 4);
+        tokenizer_close(t);
+        write_split(&scratch, pattern_known(i), "\"Isolated\",\"invert\":false");
+        t = opened(&scratch, "tokenizer.json");
+        becomes(t, "x1he", 4, (const uint32_t[]){'x', '1', 256}, 3);
+        tokenizer_close(t);
+    }
     scratch_deinit(&scratch);
 }
 
@@ -261,6 +391,10 @@ static void other_forms_are_refused_by_name(void **state)
                     "added token 1");
     json_is_refused(&scratch, "", byte_level, "\"added_tokens\":[{\"id\":7,\"content\":\"x\"}],",
                     RC_FORMAT, "has no number of its own");
+    json_is_refused(
+        &scratch, "", byte_level,
+        "\"added_tokens\":[{\"id\":300,\"content\":\"x\"},{\"id\":301,\"content\":\"x\"}],",
+        RC_FORMAT, "'x' has two numbers, 300 and 301");
     scratch_deinit(&scratch);
 }
 
@@ -298,26 +432,31 @@ static void bad_files_are_refused(void **state)
     scratch_deinit(&scratch);
 }
 
-/* Patterns come from files: one that would take for ever is given up, not waited for. */
-static void a_hostile_pattern_is_given_up(void **state)
+/* What a reader would wait for: a pipe is no tokenizer, nor one that a model file names. */
+static void pipes_are_not_waited_for(void **state)
 {
-    struct token_list list = {0};
+    struct model_card card = {.input = MODEL_INPUT_TOKENS};
     struct scratch scratch;
-    struct tokenizer *t;
-    char text[40];
+    struct tokenizer *t = NULL;
+    struct fault why = {""};
+    char found[MODEL_PATH_BYTES], beside[400];
 
     (void)state;
     scratch_init(&scratch);
-    write_json(&scratch, "",
-               "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":"
-               "\"Isolated\",\"pattern\":{\"Regex\":\"(?:a|aa)+[bc]\"}},{\"type\":\"ByteLevel\","
-               "\"use_regex\":false}]}",
-               "");
-    t = opened(&scratch, "tokenizer.json");
-    memset(text, 'a', sizeof text);
-    assert_int_equal(tokenizer_encode(t, text, sizeof text, &list), RC_LIMIT);
-    token_list_deinit(&list);
-    tokenizer_close(t);
+    assert_int_equal(mkfifo(scratch_path(&scratch, "tokenizer.json"), 0600), 0);
+    assert_int_equal(tokenizer_open(scratch_path(&scratch, "tokenizer.json"), &t, &why), RC_FORMAT);
+    assert_non_null(strstr(why.text, "no regular file"));
+    assert_int_equal(tokenizer_open(scratch.folder, &t, &why), RC_NOT_FOUND);
+    snprintf(card.tokenizer, sizeof card.tokenizer, "%s", scratch_path(&scratch, "tokenizer.json"));
+    snprintf(beside, sizeof beside, "%s", scratch_path(&scratch, "model.safetensors"));
+    assert_false(model_tokenizer_find(&card, beside, NULL, found));
+    scratch_write(&scratch, "merges.txt", merges, sizeof merges - 1);
+    assert_true(model_tokenizer_find(&card, beside, NULL, found));
+    assert_string_equal(found, scratch_path(&scratch, "merges.txt"));
+    snprintf(card.tokenizer, sizeof card.tokenizer, "%s", scratch.folder);
+    assert_true(model_tokenizer_find(&card, beside, NULL, found));
+    assert_string_equal(found, scratch.folder);
+    tokenizer_close(opened(&scratch, "merges.txt"));
     scratch_deinit(&scratch);
 }
 
@@ -360,7 +499,9 @@ int main(void)
         cmocka_unit_test(a_tokenizer_json_is_read),
         cmocka_unit_test(other_forms_are_refused_by_name),
         cmocka_unit_test(bad_files_are_refused),
-        cmocka_unit_test(a_hostile_pattern_is_given_up),
+        cmocka_unit_test(words_do_not_depend_on_machine_code),
+        cmocka_unit_test(other_patterns_are_refused),
+        cmocka_unit_test(pipes_are_not_waited_for),
         cmocka_unit_test(running_out_of_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
