@@ -52,7 +52,8 @@ struct dataset_options comparison_data(const struct model_card *card, uint64_t s
     return (struct dataset_options){.seed = seed,
                                     .context = card->input == MODEL_INPUT_TOKENS ? card->width : 0,
                                     .columns = card->column_words,
-                                    .labels = card->class_words};
+                                    .labels = card->class_words,
+                                    .labels_of = "the model's classes"};
 }
 
 /* What a model reads and answers, or what data has and asks for, in words. */
@@ -233,7 +234,7 @@ static enum rc average_add(struct reading *r, struct model *model, const struct 
     if (rc == RC_MISMATCH) {
         r->is_one_spec = false;
         snprintf(r->out->average_missing, sizeof r->out->average_missing,
-                 "models of different specs have no parameter average");
+                 "models of different layers have no parameter average");
         return RC_OK;
     }
     if (rc != RC_OK) return fault_set(why, rc, "%s", reason.text);

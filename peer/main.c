@@ -72,6 +72,8 @@ static int print_config(const struct options *options)
 static int run(struct options *options)
 {
     enum command_id command = options_command(options);
+    struct fault why = {""};
+    enum rc rc;
 
     if (options_flag(options, "help")) {
         options_print_help(stdout, command);
@@ -90,6 +92,8 @@ static int run(struct options *options)
         return EXIT_DONE;
     }
     CHECK(commands[command] != NULL);
+    rc = command_check_data(options, &why);
+    if (rc != RC_OK) return command_failed(rc, &why);
     return commands[command](options);
 }
 

@@ -20,22 +20,6 @@
 
 enum { ROUNDS_DEFAULT = 20 };
 
-static volatile sig_atomic_t stop_signal; /* the first; a second one ends the program as usual */
-
-static void on_signal(int number)
-{
-    stop_signal = number;
-}
-
-/* From here on Ctrl-C ends the run, and what it came to is printed. */
-static void watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-}
-
 struct view {
     struct log log;
     struct json *samples; /* NULL: not wanted */
@@ -259,8 +243,7 @@ int command_simulate(struct options *options)
     if (is_json) view.samples = json_array_create();
     simulation.context = &view;
     simulation.on_sample = on_sample;
-    simulation.stop = &stop_signal;
-    watch_signals();
+    simulation.stop = command_watch_stop(); /* what it came to by then is printed */
     rc = simulation_run(&simulation, &result, &why);
     mem_free(speeds);
     if (rc != RC_OK) {
@@ -271,7 +254,7 @@ int command_simulate(struct options *options)
     json =
         summary(options, &strategy, &result, &spectrum, (double)(uv_clock_ns() - begun_ns) * 1e-9);
     holds = result.is_finite && result.has_progress && result.is_one_swarm;
-    if (stop_signal != 0) {
+    if (*simulation.stop != 0) {
         log_info(&view.log, "stopped before its end; this is what it came to");
     } else if (!holds) {
         tell_how_to_repeat(options, &view.log, &result);
@@ -292,6 +275,6 @@ int command_simulate(struct options *options)
         }
         json_destroy(json);
     }
-    if (stop_signal != 0) return 128 + (int)stop_signal;
+    if (*simulation.stop != 0) return 128 + (int)*simulation.stop;
     return holds ? EXIT_DONE : EXIT_INVARIANT;
 }

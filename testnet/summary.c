@@ -198,7 +198,7 @@ bool summary_is_by_loss(const struct json *summary)
     return summary_is_of_reals(summary) || strcmp(value_text(summary, "predicts"), "token") == 0;
 }
 
-/* A line of the table. What is not known stays empty. */
+/* A line of the table. What is not known stays empty: so do the bytes of who was done already. */
 struct line {
     const char *name;
     bool is_loss;
@@ -235,8 +235,8 @@ static void add_peer_lines(struct text *text, const struct json *summary)
         const double bytes = value_element(summary, "bytes_sent", i);
         snprintf(name, sizeof name, "peer %zu", i);
         add_line(text, &(struct line){name, is_loss, value_element(scores, "peers", i),
-                                      value_count(summary, "parameters"), !isnan(bytes),
-                                      isnan(bytes) ? 0 : (uint64_t)bytes, NAN});
+                                      value_count(summary, "parameters"), bytes > 0,
+                                      bytes > 0 ? (uint64_t)bytes : 0, NAN});
     }
     if (count > 16) text_add(text, "... and %llu more\n", (unsigned long long)(count - 16));
 }
@@ -306,10 +306,10 @@ void summary_add_table(struct text *text, const struct json *summary, const stru
     text_add(text, "%-34s %9s  %12s  %12s  %8s\n", "", is_loss ? "loss" : "accuracy", "parameters",
              "bytes sent", "seconds");
     add_peer_lines(text, summary);
-    add_line(text, &(struct line){"average of their parameters", is_loss,
-                                  value_real(scores, "average_model"), parameters, true,
-                                  value_count(summary, "bytes_sent_total"),
-                                  value_real(summary, "wall_s")});
+    add_line(text, &(struct line){
+                       "average of their parameters", is_loss, value_real(scores, "average_model"),
+                       parameters, value_count(summary, "bytes_sent_total") > 0,
+                       value_count(summary, "bytes_sent_total"), value_real(summary, "wall_s")});
     snprintf(name, sizeof name, "ensemble of %llu", (unsigned long long)peers);
     add_line(text, &(struct line){name, is_loss, value_real(scores, "ensemble"), peers * parameters,
                                   false, 0, NAN});

@@ -462,7 +462,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
         group_relay_fail(group);
     } else {
         part->part = PART_LOST;
-        commands_score(out, part->ref.id, SCORE_BROKE, "its MEAN holds a wrong hash");
+        commands_score(out, part->ref.id, SCORE_BROKE, "sent a MEAN with a wrong hash");
     }
     over_if_all_ended(group, out);
 }

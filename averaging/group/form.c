@@ -258,7 +258,8 @@ static bool proposes_in_vain(struct group *group, struct peer_id proposer, struc
 
     if (group_is_busy(group)) return false;
     if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return false;
-    commands_score(out, proposer, SCORE_LATE, "proposes again and again and starts nothing");
+    commands_score(out, proposer, SCORE_LATE,
+                   "proposes rounds and does not start them; averaging goes on with others");
     return true;
 }
 

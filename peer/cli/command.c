@@ -106,6 +106,27 @@ enum rc command_check_out(const char *out, const char *const *inputs, size_t inp
     return RC_OK;
 }
 
+static bool is_given(const struct options *options, const char *name)
+{
+    return options_has(options, name) && options_is_set(options, name);
+}
+
+enum rc command_check_data(const struct options *options, struct fault *why)
+{
+    const char *data = is_given(options, "data") ? options_text(options, "data") : NULL;
+
+    if (data == NULL) return RC_OK; /* a folder, a file or the swarm says which */
+    if (is_given(options, "labels") &&
+        (strncmp(data, "csv:", 4) != 0 || strstr(data, ",label=") == NULL)) {
+        return fault_set(why, RC_USAGE, "--labels is for --data csv:FILE,label=COLUMN");
+    }
+    if (is_given(options, "tokenizer") && strncmp(data, "text:", 5) != 0 &&
+        strncmp(data, "tokens:", 7) != 0) {
+        return fault_set(why, RC_USAGE, "--tokenizer is for --data text:FILE or tokens:FILE");
+    }
+    return RC_OK;
+}
+
 void command_tell_precision(const struct backend *backend, const struct log *log)
 {
     if (!backend->is_host) {
@@ -171,4 +192,20 @@ struct log command_log(const struct options *options)
     if (options_flag(options, "verbose")) log.level = LOG_DEBUG;
     log.on_line = is_coloured ? print_coloured : print_plain;
     return log;
+}
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_stop(int number)
+{
+    stop_signal = number;
+}
+
+const volatile sig_atomic_t *command_watch_stop(void)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    return &stop_signal;
 }

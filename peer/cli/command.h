@@ -10,7 +10,10 @@
 #include "base/log.h"
 #include "peer/cli/options.h"
 
+#include <signal.h>
+
 struct backend;
+struct comparison;
 struct json;
 
 enum exit_code {
@@ -57,6 +60,8 @@ MUST_USE enum rc command_host_backend(struct backend **backend, struct fault *wh
 /** RC_USAGE where `out` (NULL is fine) is one of the files that are read: it would be lost. */
 MUST_USE enum rc command_check_out(const char *out, const char *const *inputs, size_t inputs_count,
                                    struct fault *why);
+/** RC_USAGE where --labels or --tokenizer is given for --data that have no use for it. */
+MUST_USE enum rc command_check_data(const struct options *options, struct fault *why);
 /** Say what became of --precision bf16. */
 void command_tell_precision(const struct backend *backend, const struct log *log);
 /** Who computes convolutions and attention, and why, where there was a choice. Once layers are
@@ -71,8 +76,13 @@ bool command_is_loopback(const char *address);
 void command_print_json(struct json *json);
 /** Print rows (an array of objects, or one) on stdout: a table, or one object a line. */
 void command_print_rows(const struct json *rows, bool is_json);
+/** Of a greedy soup: which of the models went in. Of another average nothing. */
+void command_print_chosen(const struct comparison *comparison);
 /** A log on stderr at the level of --quiet and --verbose, coloured on a terminal unless NO_COLOR is
  *  set. */
 struct log command_log(const struct options *options);
+/** From here on the first SIGINT or SIGTERM is noted in what is returned (0: none yet); a second
+ * one ends the program as usual. */
+const volatile sig_atomic_t *command_watch_stop(void);
 
 #endif

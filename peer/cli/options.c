@@ -535,7 +535,12 @@ enum rc options_suppose(struct options *options, const char *name, const char *t
 {
     CHECK(!options_is_set(options, name));
     return option_assign(options, option_find(options->command, name, strlen(name)), text,
-                         FROM_FILE, name, why);
+                         FROM_PROGRAM, name, why);
+}
+
+bool options_is_supposed(const struct options *options, const char *name)
+{
+    return value_of(options, name)->source == FROM_PROGRAM;
 }
 
 static bool is_among(const char *name, const char *const *names)

@@ -100,6 +100,8 @@ void options_become_peer(struct options *options);
 /** Set what was not given, as if the configuration said it. RC_USAGE where it is no value. */
 MUST_USE enum rc options_suppose(struct options *options, const char *name, const char *text,
                                  struct fault *why);
+/** Does its value come from options_suppose()? */
+bool options_is_supposed(const struct options *options, const char *name);
 
 /** The command of that name. RC_USAGE: there is none, and what to write instead. */
 MUST_USE enum rc options_find_command(const char *word, enum command_id *command,

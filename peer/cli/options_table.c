@@ -465,7 +465,7 @@ const struct option_row option_rows[] = {
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(TESTNET), "DIR", "grapevine-run", 0, 0,
      "a folder for everything; not empty: say --resume or --fresh", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DISTILL), "FILE", "student.safetensors", 0, 0,
-     "where the student goes", OF_RUN},
+     "where the student goes (default with --report DIR: in that folder)", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(AVERAGE), "FILE", "average.safetensors", 0, 0,
      "where the average goes", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "FILE", NULL, 0, 0,

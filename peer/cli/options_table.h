@@ -70,7 +70,7 @@ extern const struct command_row command_rows[COMMAND_COUNT];
 
 const char *option_group_title(enum option_group group);
 
-enum option_source { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
+enum option_source { FROM_DEFAULT, FROM_PROGRAM, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
 
 struct option_value {
     char *text; /* owned; NULL: neither given nor a default */

@@ -25,19 +25,32 @@ static void print_json(const struct comparison *comparison, const char *path)
     command_print_json(json);
 }
 
-/* Of a greedy soup also what went in. */
+void command_print_chosen(const struct comparison *comparison)
+{
+    size_t members = 0;
+    const char *mark = ": ";
+
+    if (isnan(comparison->selection)) return;
+    for (size_t i = 0; i < comparison->count; i++)
+        members += comparison->is_in[i];
+    printf("chosen: %zu of %zu", members, comparison->count);
+    for (size_t i = 0; i < comparison->count; i++) {
+        if (!comparison->is_in[i]) continue;
+        printf("%s%s", mark, comparison->paths[i]);
+        mark = ", ";
+    }
+    printf("\n");
+}
+
 static void print_words(const struct comparison *comparison, const char *path)
 {
     const double accuracy = score_accuracy(&comparison->average);
     size_t members = 0;
 
-    for (size_t i = 0; i < comparison->count; i++) {
-        if (comparison->is_in[i]) members++;
-        if (comparison->is_in[i] && !isnan(comparison->selection)) {
-            printf("in: %s\n", comparison->paths[i]);
-        }
-    }
-    printf("%s: average of %zu models, ", path, members);
+    for (size_t i = 0; i < comparison->count; i++)
+        members += comparison->is_in[i];
+    command_print_chosen(comparison);
+    printf("%s: average of %zu model%s, ", path, members, members == 1 ? "" : "s");
     if (!isnan(accuracy)) printf("accuracy %.2f %%, ", 100 * accuracy);
     printf("loss %.4f", score_loss(&comparison->average));
     if (!isnan(accuracy)) {
@@ -79,7 +92,7 @@ int command_average(struct options *options)
     if (rc != RC_OK) return command_failed(rc, &why);
     progress_end(&progress);
     if (!comparison.has_average) {
-        rc = fault_set(&why, RC_USAGE, "cannot average: %s; average models of one spec",
+        rc = fault_set(&why, RC_USAGE, "cannot average: %s; average models of the same layers",
                        comparison.average_missing);
     } else if (options_flag(options, "json")) {
         print_json(&comparison, request.average_path);

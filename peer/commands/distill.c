@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "distill/distill.h"
 #include "distill/teachers.h"
 #include "kernels/backend.h"
@@ -34,13 +35,13 @@ static void on_progress(void *context, const struct distill_progress *p)
 static void print_row(const char *name, const struct evaluation *score, double calibration,
                       uint64_t parameters)
 {
-    char share[32] = "", nats[32] = "", error[32] = "";
+    char share[32] = "", nats[32] = "", error[32] = "", count[32];
 
     if (!isnan(score->accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * score->accuracy);
     if (!isnan(score->loss)) snprintf(nats, sizeof nats, "%.4f", score->loss);
     if (!isnan(calibration)) snprintf(error, sizeof error, "%.2f %%", 100 * calibration);
-    printf("%-34s %9s  %8s  %11s  %12llu\n", name, share, nats, error,
-           (unsigned long long)parameters);
+    printf("%-34s %9s  %8s  %12s  %12s\n", name, share, nats, error,
+           units_format_count(parameters, count, sizeof count));
 }
 
 static void print_score(const char *name, const struct score *score, uint64_t parameters)
@@ -55,7 +56,7 @@ static void print_words(const struct distill_result *r, const char *path)
     const struct comparison *c = &r->teachers;
     uint64_t all = 0;
 
-    printf("%-34s %9s  %8s  %11s  %12s\n", "", "accuracy", "loss", "calibration", "parameters");
+    printf("%-34s %9s  %8s  %12s  %12s\n", "", "accuracy", "loss", "calib. error", "parameters");
     for (size_t i = 0; i < c->count; i++) {
         char name[40];
         snprintf(name, sizeof name, "teacher %zu", i);
@@ -81,24 +82,41 @@ static void print_words(const struct distill_result *r, const char *path)
     printf("\n%s\n", path);
 }
 
-/* distill.json, for `grapevine report DIR`. */
-static enum rc result_path(const char *folder, char path[PATH_BYTES], struct fault *why)
+/* A file beside those of the testnet. */
+static enum rc path_in(const char *folder, const char *name, char path[PATH_BYTES],
+                       struct fault *why)
 {
-    const int length = snprintf(path, PATH_BYTES, "%s/distill.json", folder);
+    const int length = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
 
     if (length >= 0 && length < PATH_BYTES) return RC_OK;
     return fault_set(why, RC_USAGE, "--report: the path is too long");
 }
 
-/* Before hours of training, not after. */
-static enum rc check_writable(const struct options *options, const struct teachers *teachers,
-                              struct fault *why)
+/* For `grapevine report DIR`. */
+static enum rc result_path(const char *folder, char path[PATH_BYTES], struct fault *why)
+{
+    return path_in(folder, "distill.json", path, why);
+}
+
+/* Where the student goes: beside its result, if nobody says otherwise. */
+static enum rc student_path(const struct options *options, char path[PATH_BYTES], struct fault *why)
 {
     const char *out = options_text(options, "out"), *folder = options_text(options, "report");
+
+    if (folder != NULL && !options_is_set(options, "out")) return path_in(folder, out, path, why);
+    if (snprintf(path, PATH_BYTES, "%s", out) < PATH_BYTES) return RC_OK;
+    return fault_set(why, RC_USAGE, "--out: the path is too long");
+}
+
+/* Before hours of training, not after. */
+static enum rc check_writable(const struct options *options, const struct teachers *teachers,
+                              const char *out, struct fault *why)
+{
+    const char *folder = options_text(options, "report");
     char path[PATH_BYTES];
     enum rc rc = command_check_out(out, (const char *const *)teachers->paths, teachers->count, why);
 
-    if (rc == RC_OK && out != NULL) rc = file_check_replace(out, why);
+    if (rc == RC_OK) rc = file_check_replace(out, why);
     if (rc != RC_OK || folder == NULL) return rc;
     rc = result_path(folder, path, why);
     return rc == RC_OK ? file_check_replace(path, why) : rc;
@@ -118,8 +136,8 @@ static enum rc save_result(const char *folder, const struct json *json, struct f
 }
 
 static enum rc request_of(const struct options *options, const struct teachers *teachers,
-                          struct progress *progress, struct distill_options *request,
-                          struct fault *why)
+                          const char *out, struct progress *progress,
+                          struct distill_options *request, struct fault *why)
 {
     const char *student = options_text(options, "student");
 
@@ -144,7 +162,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
         .lr = options_real(options, "lr"),
         .seed = options_count(options, "seed"),
         .with_baseline = options_flag(options, "baseline"),
-        .out_path = options_text(options, "out"),
+        .out_path = out,
         .on_progress = on_progress,
         .context = progress,
     };
@@ -154,7 +172,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
 }
 
 static enum rc show(const struct options *options, const struct distill_result *result,
-                    double wall_s, struct fault *why)
+                    const char *out, double wall_s, struct fault *why)
 {
     const char *folder = options_text(options, "report");
     struct json *json = distill_json(result);
@@ -167,7 +185,10 @@ static enum rc show(const struct options *options, const struct distill_result *
         return rc;
     }
     /* With --report the table comes from `grapevine report`, beside the testnet's own. */
-    if (rc == RC_OK && folder == NULL) print_words(result, options_text(options, "out"));
+    if (rc == RC_OK && folder == NULL) print_words(result, out);
+    if (rc == RC_OK && folder != NULL) {
+        printf("student: %s\ntable: grapevine report %s\n", out, folder);
+    }
     json_destroy(json);
     return rc;
 }
@@ -182,6 +203,7 @@ int command_distill(struct options *options)
     struct distill_result result;
     struct backend *backend = NULL;
     struct fault why = {""};
+    char out[PATH_BYTES];
     enum rc rc;
 
     progress_init(&progress, options);
@@ -190,8 +212,9 @@ int command_distill(struct options *options)
     } else {
         rc = teachers_find(from, &teachers, &why);
     }
-    if (rc == RC_OK) rc = request_of(options, &teachers, &progress, &request, &why);
-    if (rc == RC_OK) rc = check_writable(options, &teachers, &why);
+    if (rc == RC_OK) rc = student_path(options, out, &why);
+    if (rc == RC_OK) rc = request_of(options, &teachers, out, &progress, &request, &why);
+    if (rc == RC_OK) rc = check_writable(options, &teachers, out, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {
         if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
@@ -201,7 +224,7 @@ int command_distill(struct options *options)
     }
     if (rc == RC_OK) {
         progress_end(&progress);
-        rc = show(options, &result, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
+        rc = show(options, &result, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
         distill_result_deinit(&result);
     }
     backend_destroy(backend);

@@ -5,6 +5,7 @@
 #include "peer/cli/command.h"
 
 #include "base/json.h"
+#include "base/units.h"
 #include "distill/comparison.h"
 #include "kernels/backend.h"
 #include "peer/cli/progress.h"
@@ -26,14 +27,25 @@ static void print_row(const char *name, const struct score *score)
     if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
     if (!isnan(score_calibration(score)))
         snprintf(calibration, sizeof calibration, "%.2f %%", 100 * score_calibration(score));
-    printf("%-40s %9s  %8s  %11s\n", name, accuracy, loss, calibration);
+    printf("%-40s %9s  %8s  %12s\n", name, accuracy, loss, calibration);
+}
+
+/* A table without a part for testing gives every fifth row. */
+static void print_samples(const struct comparison *comparison, const char *data)
+{
+    const bool is_part = strncmp(data, "csv:", 4) == 0 && strstr(data, ",test=") == NULL;
+    char count[32];
+
+    printf("on %s test samples", units_format_count(comparison->samples, count, sizeof count));
+    if (is_part) printf(", every fifth row of %.*s", (int)strcspn(data + 4, ","), data + 4);
+    printf("\n");
 }
 
 /* The loss of a text is that of a token, in nats; of real values, the squared error. Calibration is
  * by how much what a model thinks of itself is wrong (outputs.h). */
-static void print_words(const struct comparison *comparison)
+static void print_words(const struct comparison *comparison, const char *data)
 {
-    printf("%-40s %9s  %8s  %11s\n", "", "accuracy", "loss", "calibration");
+    printf("%-40s %9s  %8s  %12s\n", "", "accuracy", "loss", "calib. error");
     for (size_t i = 0; i < comparison->count; i++)
         print_row(comparison->paths[i], &comparison->models[i]);
     if (comparison->count > 1) {
@@ -46,7 +58,9 @@ static void print_words(const struct comparison *comparison)
             print_row("ensemble, mean of logits", &comparison->votes[VOTE_LOGITS]);
             print_row("ensemble, vote", &comparison->votes[VOTE_MAJORITY]);
         }
+        command_print_chosen(comparison);
     }
+    print_samples(comparison, data != NULL ? data : comparison->card.data);
 }
 
 int command_eval(struct options *options)
@@ -78,7 +92,7 @@ int command_eval(struct options *options)
     if (options_flag(options, "json"))
         command_print_json(comparison_json(&comparison));
     else
-        print_words(&comparison);
+        print_words(&comparison, request.data);
     comparison_deinit(&comparison);
     return EXIT_DONE;
 }

@@ -522,7 +522,9 @@ static void print_json(const struct generator *g, uint64_t spent_ns)
 static enum rc go_on(struct generator *g)
 {
     size_t wanted = g->count + (size_t)options_count(g->options, "tokens");
-    bool is_json = options_flag(g->options, "json");
+    bool is_json = options_flag(g->options, "json"), has_ended = false;
+    const struct log log = command_log(g->options);
+    const size_t prompt_count = g->count;
     uint64_t start_ns = uv_clock_ns();
     enum rc rc = RC_OK;
 
@@ -535,7 +537,8 @@ static enum rc go_on(struct generator *g)
         rc = next_logits(g, &logits);
         if (rc != RC_OK) break;
         g->tokens[g->count] = draw(g, logits);
-        if (g->tokenizer != NULL && g->tokens[g->count] == tokenizer_end(g->tokenizer)) break;
+        has_ended = g->tokenizer != NULL && g->tokens[g->count] == tokenizer_end(g->tokenizer);
+        if (has_ended) break;
         g->count++;
         if (!is_json) print_token(g, g->count - 1);
     }
@@ -543,6 +546,10 @@ static enum rc go_on(struct generator *g)
         print_json(g, uv_clock_ns() - start_ns);
     else if (!is_json)
         print_end(g);
+    if (has_ended) {
+        fflush(stdout);
+        log_info(&log, "the model ended the text after %zu tokens", g->count - prompt_count);
+    }
     return rc;
 }
 

@@ -275,7 +275,8 @@ static enum rc predict_data(struct prediction *p, const char *spec)
         .seed = 1,
         .context = p->card.input == MODEL_INPUT_TOKENS ? p->card.width : 0,
         .columns = p->card.column_words,
-        .labels = p->card.class_words};
+        .labels = p->card.class_words,
+        .labels_of = "the model's classes"};
     struct dataset *dataset = NULL;
     struct dataset_info info;
     struct samples test = {0};

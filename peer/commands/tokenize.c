@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "peer/cli/progress.h"
 #include "peer/env/env.h"
 #include "replica/readers/stream.h"
 #include "replica/readers/token_file.h"
@@ -21,8 +22,6 @@
 
 enum { PIECE_BYTES = 256 * 1024, WIDE_SYMBOLS = 1 << 16 };
 
-#define PROGRESS_NS (UINT64_C(3) * 1000000000)
-
 struct tokenizing {
     struct tokenizer *tokenizer;
     struct encoder *encoder;
@@ -32,8 +31,9 @@ struct tokenizing {
     uint8_t *piece, *packed;
     size_t packed_cap;
     uint64_t bytes, bytes_all; /* of texts; bytes_all is 0 where one is compressed */
-    uint64_t start_ns, told_ns;
-    struct log log;
+    uint64_t start_ns;
+    struct progress progress;
+    const volatile sig_atomic_t *stop; /* the signal that ends it early; 0: none */
     struct fault *why;
 };
 
@@ -59,20 +59,14 @@ static enum rc measure(struct tokenizing *t, const char *const *paths, size_t co
 
 static void tell_progress(struct tokenizing *t)
 {
-    const uint64_t now_ns = uv_clock_ns();
-    const double spent_s = (double)(now_ns - t->start_ns) / 1e9;
-    char done[32], all[32];
+    const bool is_known = t->bytes < t->bytes_all;
+    char read[32], tokens[32], detail[96];
 
-    if (now_ns - t->told_ns < PROGRESS_NS || t->bytes == 0) return;
-    t->told_ns = now_ns;
-    units_format_bytes(t->bytes, done, sizeof done);
-    if (t->bytes_all < t->bytes) {
-        log_info(&t->log, "%s read, %" PRIu64 " tokens", done, t->form.tokens);
-        return;
-    }
-    units_format_bytes(t->bytes_all, all, sizeof all);
-    log_info(&t->log, "%s of %s read, %" PRIu64 " tokens, %.0f s left", done, all, t->form.tokens,
-             spent_s / (double)t->bytes * (double)(t->bytes_all - t->bytes));
+    snprintf(detail, sizeof detail, "%s read, %s tokens",
+             units_format_bytes(t->bytes, read, sizeof read),
+             units_format_count(t->form.tokens, tokens, sizeof tokens));
+    progress_tell(&t->progress, "tokenizing",
+                  is_known ? (double)t->bytes / (double)t->bytes_all : 0, detail);
 }
 
 /* The tokens of the list into the file. */
@@ -120,7 +114,7 @@ static enum rc add_text(struct tokenizing *t, const char *path)
     size_t got = PIECE_BYTES;
     enum rc rc = data_stream_open(path, advice, &stream, t->why);
 
-    while (rc == RC_OK && got > 0) {
+    while (rc == RC_OK && got > 0 && *t->stop == 0) {
         rc = data_stream_some(stream, t->piece, PIECE_BYTES, &got, t->why);
         if (rc == RC_OK) rc = encode_piece(t, path, got, got == 0);
         t->bytes += got;
@@ -137,7 +131,9 @@ static enum rc begin(struct tokenizing *t, const struct options *options, const 
     enum rc rc;
 
     if (path == NULL || out == NULL) {
-        return fault_set(t->why, RC_USAGE, "tokenize needs --tokenizer FILE and --out FILE");
+        return fault_set(
+            t->why, RC_USAGE, "tokenize needs %s%s%s", path == NULL ? "--tokenizer FILE" : "",
+            path == NULL && out == NULL ? " and " : "", out == NULL ? "--out FILE" : "");
     }
     rc = tokenizer_open(path, &t->tokenizer, t->why);
     if (rc != RC_OK) return rc;
@@ -190,24 +186,34 @@ int command_tokenize(struct options *options)
 {
     const char *out = options_text(options, "out");
     struct fault why = {""};
-    struct tokenizing t = {.why = &why, .log = command_log(options)};
+    struct tokenizing t = {.why = &why};
     size_t count;
     const char *const *paths = options_arguments(options, &count);
     enum rc rc = command_check_out(out, paths, count, &why);
 
     if (rc == RC_OK) rc = measure(&t, paths, count);
+    progress_init(&t.progress, options);
+    t.stop = command_watch_stop(); /* the half of a file is not to stay */
     if (rc == RC_OK) rc = begin(&t, options, out);
-    t.start_ns = t.told_ns = uv_clock_ns();
+    t.start_ns = uv_clock_ns();
     for (size_t i = 0; rc == RC_OK && i < count; i++) {
         rc = add_text(&t, paths[i]);
     }
-    if (rc == RC_OK) rc = end(&t);
-    if (rc == RC_OK) tell(&t, out, options_flag(options, "json"));
+    const int signal = (int)*t.stop;
+    progress_clear(&t.progress);
+    if (rc == RC_OK && signal == 0) {
+        progress_end(&t.progress);
+        rc = end(&t);
+        if (rc == RC_OK) tell(&t, out, options_flag(options, "json"));
+    } else if (rc == RC_OK) {
+        log_info(&t.progress.log, "stopped: %s is not written", out);
+    }
     file_writer_abandon(t.writer);
     encoder_destroy(t.encoder);
     tokenizer_close(t.tokenizer);
     token_list_deinit(&t.list);
     mem_free(t.piece);
     mem_free(t.packed);
-    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+    if (rc == RC_OK) return signal == 0 ? EXIT_DONE : 128 + signal;
+    return command_failed(rc, &why);
 }

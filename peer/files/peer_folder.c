@@ -30,6 +30,11 @@ static bool holds(const struct peer_folder *folder, const char *name)
     return file_is_there(path_in(folder, name, path));
 }
 
+bool peer_folder_has_checkpoint(const struct peer_folder *folder)
+{
+    return folder->path != NULL && holds(folder, CHECKPOINT_STATE_FILE);
+}
+
 static enum rc adopt_config(struct options *options, struct peer_folder *folder, struct fault *why)
 {
     char path[PATH_BYTES];
@@ -49,7 +54,7 @@ static enum rc adopt_config(struct options *options, struct peer_folder *folder,
  */
 static enum rc check_run(struct peer_folder *folder, struct fault *why)
 {
-    folder->has_run = holds(folder, CHECKPOINT_STATE_FILE);
+    folder->has_run = peer_folder_has_checkpoint(folder);
     if (folder->has_run && folder->config == NULL) {
         return fault_set(why, RC_USAGE,
                          "--out %s holds a checkpoint, but " CONFIG_FILE

@@ -71,6 +71,7 @@ struct node_options {
     uint64_t evaluate_samples; /* of a report; 0: none */
     bool evaluates_sparingly;  /* with so few reports that it takes 2 % of the time */
     bool evaluates_at_end;     /* on the full test set */
+    uint64_t test_samples;     /* in it, for messages */
     bool keeps_files;
     struct audit *audit;        /* see peer/round/audit.h; NULL: nobody watches */
     size_t quick_bytes;         /* see struct links_options */

@@ -634,7 +634,7 @@ static void obey(struct round *round, const struct command *command)
     case COMMAND_SCORE:
         if (score_is_fault(command->score)) {
             peer_id_format(command->to, id);
-            log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
+            log_warn(round->options.log, "peer %.8s %s", id, command->reason);
             failures_note(&round->failures, command->to, command->reason, round_now(round));
         }
         round->options.on_score(round->options.context, command->to, command->score);

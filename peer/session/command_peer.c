@@ -160,24 +160,25 @@ static enum rc create_learner(struct session *session, struct fault *why)
     const char *optimizer = options_text(options, "optimizer");
     struct node_goal goal;
     char labels[LABELS_BYTES];
-    struct replica_options replica = {.model = options_text(options, "model"),
-                                      .labels = labels,
-                                      .data = options_text(options, "data"),
-                                      .tokenizer = options_text(options, "tokenizer"),
-                                      .optimizer = optimizer != NULL ? optimizer
-                                                                     : session->strategy.optimizer,
-                                      .schedule = options_text(options, "schedule"),
-                                      .clip = options_real(options, "clip"),
-                                      .accumulate = (uint32_t)options_count(options, "accumulate"),
-                                      .hogwild = (uint32_t)options_count(options, "hogwild"),
-                                      .ema = options_real(options, "ema"),
-                                      .lr = options_real(options, "lr"),
-                                      .batch = batch_of(options),
-                                      .shard = options_text(options, "shard"),
-                                      .shard_of = options_text(options, "shard-of"),
-                                      .augment = options_text(options, "augment"),
-                                      .seed = seed,
-                                      .threads = (uint32_t)options_count(options, "threads")};
+    struct replica_options replica = {
+        .model = options_text(options, "model"),
+        .labels = labels,
+        .labels_of = options_is_supposed(options, "labels") ? "the swarm's classes" : NULL,
+        .data = options_text(options, "data"),
+        .tokenizer = options_text(options, "tokenizer"),
+        .optimizer = optimizer != NULL ? optimizer : session->strategy.optimizer,
+        .schedule = options_text(options, "schedule"),
+        .clip = options_real(options, "clip"),
+        .accumulate = (uint32_t)options_count(options, "accumulate"),
+        .hogwild = (uint32_t)options_count(options, "hogwild"),
+        .ema = options_real(options, "ema"),
+        .lr = options_real(options, "lr"),
+        .batch = batch_of(options),
+        .shard = options_text(options, "shard"),
+        .shard_of = options_text(options, "shard-of"),
+        .augment = options_text(options, "augment"),
+        .seed = seed,
+        .threads = (uint32_t)options_count(options, "threads")};
     enum rc rc = settings_read_labels(options, labels, sizeof labels, why);
 
     if (rc == RC_OK) rc = command_backend(options, &session->backend, why);
@@ -330,6 +331,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .start_with = (uint32_t)options_count(options, "start-with"),
         .evaluate_samples = options_count(options, "evaluate-samples"),
         .evaluates_sparingly = !has_target(options),
+        .test_samples = replica_data(session->learner)->test_samples,
         .evaluates_at_end = options_count(options, "evaluate-samples") > 0,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .quick_bytes = links_quick_bytes(),

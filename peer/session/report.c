@@ -245,6 +245,16 @@ void session_on_ended(void *context, const struct node_result *result)
     journal_when_idle(session->journal, stop_env, session);
 }
 
+static void tell_stopped(struct session *session, uint64_t step)
+{
+    const bool is_kept = peer_folder_has_checkpoint(&session->folder);
+
+    log_info(&session->log, "stopped at step %llu%s%s%s", (unsigned long long)step,
+             is_kept ? "; 'grapevine peer --out " : "",
+             is_kept ? options_text(session->options, "out") : "",
+             is_kept ? "' goes on from there" : "");
+}
+
 void session_print_result(struct session *session)
 {
     const struct node_result *result = &session->result;
@@ -276,7 +286,7 @@ void session_print_result(struct session *session)
         return;
     }
     if (!result->is_goal_reached) {
-        log_info(&session->log, "stopped at step %llu", (unsigned long long)report->step);
+        tell_stopped(session, report->step);
         return;
     }
     printf("finished: %llu steps, loss %s%s, %llu rounds, %.1f s\n",
@@ -331,11 +341,14 @@ void session_say_what_runs(struct session *session)
              options_text(session->options, "model"),
              units_format_count(schema->values[SECTION_PARAMETERS], parameters, sizeof parameters),
              options_text(session->options, "data"), session->strategy.text);
-    log_info(&session->log, "learning rate: %s (--lr-scaling %s)",
-             strcmp(options_text(session->options, "lr-scaling"), "none") == 0
-                 ? "not scaled with the number of peers"
-                 : "grows with the peers that average",
-             options_text(session->options, "lr-scaling"));
+    if (options_is_set(session->options, "lr-scaling")) {
+        const char *scaling = options_text(session->options, "lr-scaling");
+
+        log_info(&session->log, "learning rate: %s (--lr-scaling %s)",
+                 strcmp(scaling, "none") == 0 ? "not scaled with the number of peers"
+                                              : "grows with the peers that average",
+                 scaling);
+    }
     if (session->strategy.lacks_guard && session->strategy.clips) {
         log_info(&session->log,
                  "two neighbours are too few to tell a lying one from one with other data: let in "

@@ -155,6 +155,24 @@ static bool has_goal(const struct options *options)
     return false;
 }
 
+/* The optimizer without a rate that --lr stands in for: `momentum:lr=0.05,beta=0.9`. */
+static const char *without_rate(const char *text, char *space, size_t cap)
+{
+    const char *kind_end = strchr(text, ':');
+    size_t at;
+
+    if (kind_end == NULL) return text;
+    at = (size_t)snprintf(space, cap, "%.*s", (int)(kind_end - text), text);
+    for (const char *item = kind_end, *next; item != NULL && at < cap; item = next) {
+        next = strchr(item + 1, ',');
+        if (strncmp(item + 1, "lr=", 3) == 0) continue;
+        const int length = next != NULL ? (int)(next - item - 1) : (int)strlen(item + 1);
+        const char mark = strchr(space, ':') == NULL ? ':' : ',';
+        at += (size_t)snprintf(space + at, cap - at, "%c%.*s", mark, length, item + 1);
+    }
+    return space;
+}
+
 static void list(const char *name, const char *text, char *taken, size_t cap)
 {
     char shown[SHOWN_BYTES];
@@ -171,6 +189,7 @@ enum rc settings_take(struct options *options, const char *from, const struct js
     uint64_t waits_for = 0;
     const bool own_goal = has_goal(options), own_optimizer = options_is_set(options, "optimizer");
     struct fault wrong;
+    char shown[SHOWN_BYTES];
 
     CHECK(cap > 0);
     taken[0] = '\0';
@@ -191,6 +210,10 @@ enum rc settings_take(struct options *options, const char *from, const struct js
         if (strcmp(name, "data") == 0 && !is_everywhere(text)) continue;
         if (options_suppose(options, name, text, &wrong) != RC_OK) {
             return fault_set(why, RC_FORMAT, "%s tells what is no setting: --%s", from, wrong.text);
+        }
+        if (strcmp(name, "optimizer") == 0 &&
+            (options_is_set(options, "lr") || json_get_text(settings, "lr") != NULL)) {
+            text = without_rate(text, shown, sizeof shown);
         }
         list(name, text, taken, cap);
     }

@@ -87,6 +87,8 @@ struct dataset_options {
                               are the tokens */
     const char *labels; /* of a table: the classes in their order, each with '\n'; a label that is
                            none of them is refused. NULL or "": those of the file, sorted */
+    const char *labels_of; /* whose these are, for messages ("the model's"); NULL: they were given.
+                              Static text */
 };
 
 /** Open `spec` (`digits`, `fashion-mnist`, `idx:DIR`). Reads headers and labels of the training

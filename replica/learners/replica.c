@@ -545,6 +545,7 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
         backend->threads = 1; /* loss: on the host */
     if (options->dataset != NULL) data = *options->dataset;
     if (options->labels != NULL) data.labels = options->labels;
+    if (options->labels != NULL) data.labels_of = options->labels_of;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_spec_parse(options->shard, options->shard_of, &shard.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &shard.augment, why);

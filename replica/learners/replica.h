@@ -21,6 +21,7 @@ struct replica_options {
     const char *data;                       /* --data spec */
     const char *tokenizer;                  /* of a text; NULL: its bytes are the tokens */
     const char *labels;                     /* of a table, see dataset_options; NULL: the file's */
+    const char *labels_of;                  /* likewise */
     const struct dataset_options *dataset;  /* how it is opened; NULL: as `model`, `seed` want it */
     const struct task_objective *objective; /* kept; NULL: the task's own loss (task.h) */
     uint64_t samples_max;                   /* of the shard, see shard_options; 0: all */

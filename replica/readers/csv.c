@@ -22,6 +22,7 @@
 #include <string.h>
 
 enum { WORDS_MAX = 4096, WORD_BYTES_MAX = 256, TARGETS_MAX = DATA_SPEC_ITEMS_MAX };
+enum { LISTED_BYTES = 200 }; /* of column names, in a message */
 
 enum header { HEADER_GUESS, HEADER_YES, HEADER_NO };
 
@@ -44,6 +45,7 @@ struct csv {
     uint32_t *places;            /* [words_count] of --labels: where each was said; else NULL */
     const char **said;           /* [words_count] of --labels: the words in that order */
     char *labels;                /* the same, with commas, for messages */
+    const char *labels_of;       /* for messages, see dataset_options */
     size_t words_count;
     bool has_words;               /* false: labels are numbers */
     uint32_t number_max;          /* of the labels, while all are numbers */
@@ -150,8 +152,8 @@ static enum rc learn_label(const struct pass *pass, const struct csv_row *row, c
     place = word_place(csv, word, &is_there);
     if (is_there) return RC_OK;
     if (csv->places != NULL) {
-        (void)csv_fault(pass->rows, row->line, why,
-                        "label '%.40s' is none of the classes that were given: %.120s%s", word,
+        (void)csv_fault(pass->rows, row->line, why, "label '%.40s' is none of %s: %.120s%s", word,
+                        csv->labels_of != NULL ? csv->labels_of : "the classes that were given",
                         csv->labels, strlen(csv->labels) > 120 ? "..." : "");
         return RC_MISMATCH;
     }
@@ -393,6 +395,23 @@ static const struct data_source_ops csv_ops = {.destroy = csv_destroy, .load = c
 
 /* ---- opening ---- */
 
+/* As many as there is room for. */
+static void list_fields(const struct csv_row *row, char *text, size_t cap)
+{
+    size_t at = 0;
+
+    for (size_t c = 0; c < row->fields; c++) {
+        const char *field = csv_field(row, c);
+
+        if (at + strlen(field) + 32 > cap) {
+            snprintf(text + at, cap - at, "%s and %zu more", c > 0 ? "" : "too long;",
+                     row->fields - c);
+            return;
+        }
+        at += (size_t)snprintf(text + at, cap - at, "%s%s", c > 0 ? "," : "", field);
+    }
+}
+
 /* Which column `item` means; by name only if the first row holds the name. */
 static enum rc find_column(const struct data_spec *spec, const struct data_item *item,
                            struct csv *csv, const struct csv_row *first, size_t *column,
@@ -400,6 +419,7 @@ static enum rc find_column(const struct data_spec *spec, const struct data_item 
 {
     bool is_number = strspn(item->value, "0123456789") == strlen(item->value);
     unsigned long number = is_number ? strtoul(item->value, NULL, 10) : 0;
+    char names[LISTED_BYTES];
 
     for (size_t c = 0; !is_number && c < first->fields; c++) {
         if (strcmp(csv_field(first, c), item->value) != 0) continue;
@@ -412,10 +432,14 @@ static enum rc find_column(const struct data_spec *spec, const struct data_item 
         *column = number - 1;
         return RC_OK;
     }
+    if (is_number) {
+        return data_spec_fault(spec, item->value_column, why,
+                               "there is no column %.60s; the file has %zu", item->value,
+                               first->fields);
+    }
+    list_fields(first, names, sizeof names);
     return data_spec_fault(spec, item->value_column, why,
-                           is_number ? "there is no column %.60s; the file has %zu"
-                                     : "no column is called '%.60s' in the first row of %zu fields",
-                           item->value, first->fields);
+                           "no column is called '%.60s'; the first row is %s", item->value, names);
 }
 
 /* Give every column its role. */
@@ -625,6 +649,7 @@ enum rc csv_open_source(const struct data_spec *spec, const struct dataset_optio
     rc = read_spec(spec, csv, why);
     if (rc == RC_OK) rc = read_first_row(spec, csv, options->columns, why);
     if (rc == RC_OK && options->labels != NULL && options->labels[0] != '\0' && csv->targets == 0) {
+        csv->labels_of = options->labels_of;
         rc = take_labels(csv, options->labels, why);
     }
     if (rc == RC_OK) rc = survey(csv, why);

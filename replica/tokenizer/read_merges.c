@@ -110,9 +110,8 @@ enum rc tokenizer_read_merges(struct tokenizer *t, const char *text, size_t coun
         if (rc == RC_NOMEM || rc == RC_LIMIT) return fault_set(why, rc, "%s", rc_text(rc));
         if (rc != RC_OK) {
             return fault_set(why, rc,
-                             "line %zu: not two tokens that are known, with a space between, and "
-                             "make a third; it must be a tokenizer.json, or a vocab.bpe or "
-                             "merges.txt of byte-level BPE",
+                             "line %zu is not a BPE merge (\"token token\", both known); it must "
+                             "be a tokenizer.json, or a vocab.bpe or merges.txt of byte-level BPE",
                              line);
         }
         at = stop != NULL ? stop + 1 : end;

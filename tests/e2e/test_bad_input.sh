@@ -54,6 +54,8 @@ refused 1 'train-images-idx3-ubyte' "${peer[@]}" --data idx:lying
 good_set huge
 images huge/train-images-idx3-ubyte ff ff ff ff 1280
 labels huge/train-labels-idx1-ubyte ff ff ff ff 20
+refused 2 '^grapevine: --labels is for --data csv:FILE,label=COLUMN$' "$gv" peer --data digits --labels a,b
+refused 2 '^grapevine: --tokenizer is for --data text:FILE or tokens:FILE$' "$gv" testnet --data csv:x,label=y --tokenizer x
 refused 1 'train-(images|labels)-idx' "${peer[@]}" --data idx:huge
 good_set uneven
 labels uneven/train-labels-idx1-ubyte 00 00 00 13 19

@@ -33,13 +33,18 @@ has "$run/summary.json" lineages_equal '^true$'
 [ -s "$run/average.safetensors" ] || fail "no average.safetensors"
 
 "$GRAPEVINE" distill --teachers "$run" --student 'linear:16 relu linear:classes' --epochs 10 --baseline \
-    --out "$run/student.safetensors" --report "$run" --json --quiet >"$WORK/distill.json" \
+    --report "$run" --json --quiet >"$WORK/distill.json" \
     2>"$WORK/distill.err" || fail "distill exited with $?"
 has "$WORK/distill.json" teachers '^3$'
 has "$WORK/distill.json" student_accuracy '^0\.9'
 has "$WORK/distill.json" labels_only_accuracy '^0\.[89]'
 "$GRAPEVINE" eval "$run/student.safetensors" --quiet >"$WORK/eval.out" 2>"$WORK/eval.err" ||
     fail "eval of the student exited with $?"
+
+"$GRAPEVINE" distill --teachers "$run" --student 'linear:16 relu linear:classes' --epochs 10 --baseline \
+    --report "$run" --quiet >"$WORK/told.out" 2>"$WORK/told.err" || fail "distill in words exited with $?"
+printf 'student: %s\ntable: grapevine report %s\n' "$run/student.safetensors" "$run" | cmp -s - "$WORK/told.out" ||
+    fail "distill --report says: $(cat "$WORK/told.out")"
 
 "$GRAPEVINE" report "$run" >"$WORK/report.out" 2>"$WORK/report.err" || fail "report exited with $?"
 for words in 'peer 2' 'average of their parameters' 'ensemble of 3' 'smaller' 'labels alone'; do
@@ -70,6 +75,8 @@ assert abs(alone["steps_total"] - said["steps_total"]) <= 3
 assert max(alone["accuracy"]["peers"]) < whole["accuracy"]["peers"][0], said["baselines"]
 EOF
 "$GRAPEVINE" report "$WORK/beside" | grep -q 'one peer with all the data' || fail "the table has no baselines"
+
+[ "$("$GRAPEVINE" report "$run" | grep -c '^peer [0-2] .* B ')" = 0 ] || fail "what was sent is not known, and is told"
 
 refuses 2 --fresh testnet --peers 2 --out "$run"
 refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --chaos 'explode:mtbf=1s'

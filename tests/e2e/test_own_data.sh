@@ -74,7 +74,7 @@ await b2.err '^linked with ' "it does not come back"
 
 # Who joins takes labels by name, those that its own table lacks too; another label is refused.
 sed '1!s/ill$/dead/' c.csv >d.csv
-refused '1 2' "label 'dead' is none of the classes that were given: ill,well" "$gv" join "$first" --data csv:d.csv,label=label
+refused '1 2' "label 'dead' is none of the swarm's classes: ill,well" "$gv" join "$first" --data csv:d.csv,label=label
 refused 1 "classes ill,well.*classes dead,well" "$gv" peer --bootstrap "$first" --listen 127.0.0.1:0 --data csv:d.csv,label=label \
     --model 'linear:8 relu linear:classes' --averaging local-sgd:H=4 --out refused
 [ ! -e refused ] || bad "a refused peer leaves a folder that holds its next start to the same flags: $(ls -A refused)"
@@ -87,6 +87,7 @@ await e.err "look unlike the swarm's: the mean of device is 4.*deviations apart;
 sleep 1
 kill -TERM "$founder" "$second"
 wait "$founder" "$second"
+await a.err "^stopped at step [0-9]+; 'grapevine peer --out a' goes on from there$" "how to go on is not said"
 for folder in b e; do same a "$folder"; done
 checks=$((checks + 1))
 [[ $(normal_of a) == 50.5* || $(normal_of a) == 50.4* ]] || bad "not the mean of both: $(normal_of a)"

@@ -41,9 +41,24 @@ refused 1 'cannot write text.bin' bash -c "ulimit -f 64; trap '' XFSZ; exec '$gv
 refused 1 'none\.txt' "$gv" tokenize --tokenizer tokenizer.json text.txt none.txt --out text.bin
 cmp -s text.bin kept.bin || bad "a failed tokenize changed the old file"
 [ ! -e text.bin.tmp ] || bad "a failed tokenize left its half of a file"
+yes 'It was the best of times, it was the worst of times.' | head -c 300000000 >long.txt
+for signal in INT:130 TERM:143; do
+    rm -f long.bin.tmp
+    "$gv" tokenize --tokenizer tokenizer.json long.txt --out long.bin 2>long.err &
+    pid=$!
+    until [ -e long.bin.tmp ] || ! kill -0 "$pid"; do sleep 0.05; done
+    kill -"${signal%:*}" "$pid"
+    wait "$pid"
+    code=$? checks=$((checks + 1))
+    [ "$code" -eq "${signal#*:}" ] && [ "$(cat long.err)" = 'stopped: long.bin is not written' ] || bad "$signal: $code: $(cat long.err)"
+    [ ! -e long.bin.tmp ] && [ ! -e long.bin ] || bad "$signal leaves a half of a file"
+done
+rm long.txt
 refused 2 'would be overwritten' "$gv" tokenize --tokenizer tokenizer.json text.txt --out text.txt
-refused 2 'needs --tokenizer FILE and --out FILE' "$gv" tokenize text.txt --out x.bin
-refused 1 'line 1: not two tokens' "$gv" tokenize --tokenizer text.txt text.txt --out x.bin
+refused 2 'needs --tokenizer FILE and --out FILE$' "$gv" tokenize text.txt
+refused 2 'needs --tokenizer FILE$' "$gv" tokenize text.txt --out x.bin
+refused 2 'needs --out FILE$' "$gv" tokenize text.txt --tokenizer tokenizer.json
+refused 1 'line 1 is not a BPE merge' "$gv" tokenize --tokenizer text.txt text.txt --out x.bin
 
 # Trained on, from text and from tokens: one meaning, so the models can be compared.
 cat "$docs"/*.md >book.txt

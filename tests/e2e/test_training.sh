@@ -58,7 +58,7 @@ accepted '^finished' "$gv" peer --listen 127.0.0.1:0 --model 'resnet14*0.25' --a
     --seed 2 --steps 12 --out other
 files=(mean/model.safetensors other/model.safetensors)
 accepted 'average of 2 models.*calibration error' "$gv" average "${files[@]}" --align --out aligned.safetensors
-accepted '^in: ' "$gv" average "${files[@]}" --soup greedy --out greedy.safetensors
+accepted '^chosen: [12] of 2: ' "$gv" average "${files[@]}" --soup greedy --out greedy.safetensors
 accepted '"selection":0' "$gv" average "${files[@]}" --soup greedy --out greedy.safetensors --json
 accepted '"weights":\[[0-9.]+,' "$gv" eval "${files[@]}" --weights score --align --json
 accepted '^ensemble, mean of logits' "$gv" eval "${files[@]}"

@@ -268,7 +268,9 @@ static void on_message(void *context, struct peer_id from, const struct message 
     } else if (message->type == MESSAGE_GOAWAY) {
         membership_on_goodbye(node->membership, from, node_now(node));
         if (node->round != NULL) round_on_link_lost(node->round, from);
-        links_hangup(node->links, from, "it left the swarm");
+        links_hangup(node->links, from,
+                     message->as.goaway.reason == GOAWAY_FINISHED ? "it reached its goal"
+                                                                  : "it left the swarm");
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
         rounds_on_message(node, from, message);
     } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DONE) {

@@ -124,11 +124,10 @@ void door_reach_tick(struct node *node, uint64_t now_ns)
     }
     node->door->told_nat = reach_class(node->door->reach);
     if (node->door->told_nat == before) return;
-    log_info(node->options.log, "others %s dial this peer: it is %s",
+    log_info(node->options.log, "others %s connect to this peer directly",
              node->door->told_nat == NAT_PUBLIC     ? "can"
              : node->door->told_nat == NAT_OUTBOUND ? "cannot"
-                                                    : "may or may not be able to",
-             nat_class_name(node->door->told_nat));
+                                                    : "may or may not be able to");
     tell_others(node, now_ns);
 }
 

@@ -5,6 +5,8 @@
  */
 #include "peer/node/lane/internal.h"
 
+#include "base/units.h"
+
 enum { PAUSE_LENGTHS = 49 /* from one evaluation to the next: it takes 2 % of the time */ };
 
 static bool evaluates(const struct node *node)
@@ -82,6 +84,17 @@ static bool wants_final(struct node *node)
            !node->lane->has_final && !rounds_are_settling(node);
 }
 
+/* It may take minutes, and nothing else is told meanwhile. */
+static enum border_next prepare_final(struct node *node, struct border_job *job)
+{
+    char count[32];
+
+    (void)job;
+    log_info(node->options.log, "evaluating on all %s test samples",
+             units_format_count(node->options.test_samples, count, sizeof count));
+    return BORDER_SUBMIT;
+}
+
 static void finished(struct node *node, struct border_job *job)
 {
     node->lane->has_final = true;
@@ -90,5 +103,8 @@ static void finished(struct node *node, struct border_job *job)
     node->watch.accuracy = job->evaluation.accuracy;
 }
 
-const struct border_work border_final = {
-    .states = BORDER_LEAVING, .when = wants_final, .run = run, .done = finished};
+const struct border_work border_final = {.states = BORDER_LEAVING,
+                                         .when = wants_final,
+                                         .prepare = prepare_final,
+                                         .run = run,
+                                         .done = finished};

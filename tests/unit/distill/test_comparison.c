@@ -327,7 +327,7 @@ static void a_table_of_other_classes_is_refused_by_its_words(void **state)
         struct fault why = {""};
         enum rc rc = comparison_run(world->backend, &options, &c, &why);
         assert_int_equal(rc, k == 1 ? RC_MISMATCH : RC_OK);
-        if (k == 1) assert_non_null(strstr(why.text, "label 'hat' is none of the classes"));
+        if (k == 1) assert_non_null(strstr(why.text, "label 'hat' is none of the model's classes"));
         if (rc == RC_OK) comparison_deinit(&c);
     }
 }

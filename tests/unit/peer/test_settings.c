@@ -123,6 +123,39 @@ static void own_flags_are_stronger(void **state)
     options_destroy(options);
 }
 
+/* Of two rates the one in force is told: --lr, whoever gave it, stands in for the optimizer's. */
+static void one_rate_is_told(void **state)
+{
+    static const struct {
+        const char *lr, *optimizer, *told;
+    } cases[] = {
+        {"", "momentum:lr=0.05,beta=0.9", "model mlp, optimizer momentum:lr=0.05,beta=0.9"},
+        {",\"lr\":\"0.02\"", "momentum:lr=0.05,beta=0.9",
+         "model mlp, optimizer momentum:beta=0.9, lr 0.02"},
+        {",\"lr\":\"0.02\"", "adam:beta1=0.8,lr=0.05,beta2=0.9",
+         "model mlp, optimizer adam:beta1=0.8,beta2=0.9, lr 0.02"},
+        {",\"lr\":\"0.02\"", "sgd:lr=0.05", "model mlp, optimizer sgd, lr 0.02"},
+        {",\"lr\":\"0.02\"", "sgd", "model mlp, optimizer sgd, lr 0.02"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct options *options = joiner();
+        struct json *status = NULL;
+        struct fault why = {""};
+        char text[200], taken[200];
+
+        snprintf(text, sizeof text, "{\"settings\":{\"model\":\"mlp\",\"optimizer\":\"%s\"%s}}",
+                 cases[i].optimizer, cases[i].lr);
+        assert_int_equal(json_parse(text, strlen(text), &status, &why), RC_OK);
+        assert_int_equal(settings_take(options, "x:1", status, taken, sizeof taken, &why), RC_OK);
+        assert_string_equal(taken, cases[i].told);
+        assert_string_equal(options_text(options, "optimizer"), cases[i].optimizer);
+        json_destroy(status);
+        options_destroy(options);
+    }
+}
+
 /* While the swarm waits for enough peers to begin, who joins waits with it; later it does not. */
 static void waiting_is_taken_while_it_lasts(void **state)
 {
@@ -194,6 +227,7 @@ int main(void)
         cmocka_unit_test(what_is_told_is_taken),
         cmocka_unit_test(paths_are_not_told),
         cmocka_unit_test(own_flags_are_stronger),
+        cmocka_unit_test(one_rate_is_told),
         cmocka_unit_test(waiting_is_taken_while_it_lasts),
         cmocka_unit_test(strangers_words_are_checked),
     };

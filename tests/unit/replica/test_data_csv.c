@@ -22,10 +22,10 @@ static void write_table(struct scratch *scratch, const char *name, const char *h
 static const char *const quoted[3] = {"setosa", "\"virginica\"", "\"iris, \"\"blue\"\"\""};
 static const char *const numbers[3] = {"0", "3", "1"};
 
-static enum rc open_labels(const struct scratch *scratch, const char *labels,
+static enum rc open_labels(const struct scratch *scratch, const char *labels, const char *of,
                            struct dataset **dataset, struct fault *why)
 {
-    const struct dataset_options options = {.seed = 1, .labels = labels};
+    const struct dataset_options options = {.seed = 1, .labels = labels, .labels_of = of};
 
     return open_spec(scratch, "csv:@/t,label=kind", &options, dataset, why);
 }
@@ -38,10 +38,13 @@ static void labels_that_are_given_are_the_classes(void **state)
     static const struct {
         const char *labels, *words;
         enum rc rc;
+        const char *of;
     } bad[] = {
-        {"b\na\n", "label '7' is none of the classes that were given: b,a", RC_MISMATCH},
-        {"7\nb\n7\n", "'7' is there twice", RC_USAGE},
-        {"7\n\nb\n", "one is empty", RC_USAGE},
+        {"b\na\n", "label '7' is none of the classes that were given: b,a", RC_MISMATCH, NULL},
+        {"b\na\n", "label '7' is none of the model's classes: b,a", RC_MISMATCH,
+         "the model's classes"},
+        {"7\nb\n7\n", "'7' is there twice", RC_USAGE, NULL},
+        {"7\n\nb\n", "one is empty", RC_USAGE, NULL},
     };
     struct scratch scratch;
     struct dataset *dataset = NULL;
@@ -51,7 +54,7 @@ static void labels_that_are_given_are_the_classes(void **state)
     (void)state;
     scratch_init(&scratch);
     write_table(&scratch, "t", "a,b,kind\n", 15, words);
-    assert_int_equal(open_labels(&scratch, "z\nb\na\n7\n", &dataset, &why), RC_OK);
+    assert_int_equal(open_labels(&scratch, "z\nb\na\n7\n", NULL, &dataset, &why), RC_OK);
     assert_int_equal(dataset_info(dataset)->classes, 4);
     assert_string_equal(dataset_info(dataset)->class_words[0], "z");
     assert_string_equal(dataset_info(dataset)->class_words[3], "7");
@@ -64,7 +67,8 @@ static void labels_that_are_given_are_the_classes(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint64_t blocks = mem_blocks();
 
-        assert_int_equal(open_labels(&scratch, bad[i].labels, &dataset, &why), bad[i].rc);
+        assert_int_equal(open_labels(&scratch, bad[i].labels, bad[i].of, &dataset, &why),
+                         bad[i].rc);
         if (strstr(why.text, bad[i].words) == NULL) fail_msg("%s", why.text);
         assert_int_equal(mem_blocks(), blocks);
     }
@@ -252,7 +256,8 @@ static void bad_tables_are_refused(void **state)
         {"1,2,x\n", "csv:@/t,label=3,target=1", RC_PARSE, "it takes label=COLUMN (classes) or"},
         {"1,2,x\n", "csv:@/t,label=4", RC_PARSE, "there is no column 4; the file has 3"},
         {"1,2,x\n", "csv:@/t,label=0", RC_PARSE, "there is no column 0"},
-        {"1,2,x\n", "csv:@/t,label=kind", RC_PARSE, "no column is called 'kind'"},
+        {"1,2,x\n", "csv:@/t,label=kind", RC_PARSE,
+         "no column is called 'kind'; the first row is 1,2,x"},
         {"1,2,3\n", "csv:@/t,target=1,target=1", RC_PARSE, "the column is taken already"},
         {"1,2,x\n", "csv:@/t,label=3,header=maybe", RC_PARSE, "header is yes or no"},
         {"1,2,x\n", "csv:@/t,label=3,label=2", RC_PARSE, "'label' is given twice"},
