@@ -89,6 +89,8 @@ accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9 --
 cp accepted.out likeliest.out
 accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9 --temperature 0
 cmp -s likeliest.out accepted.out || bad "the least nucleus is not the likeliest token"
+accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9999 --temperature 3 --seed 4
+grep -qE '^the model ended the text after [0-9]+ tokens$' accepted.err || bad "the early end is not told: $(cat accepted.err)"
 refused 2 '--top-p' "$gv" generate text/model.safetensors --prompt one --top-p 1.5
 refused 1 'with a tokenizer, 557 tokens, hash [0-9a-f]{16}; pass it with --tokenizer' \
     "$gv" generate tokens/model.safetensors --prompt one
