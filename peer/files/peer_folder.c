@@ -103,6 +103,7 @@ enum rc peer_folder_open(struct options *options, struct peer_folder *folder, st
     folder->is_read_only = rc == RC_UNSUPPORTED; /* where nobody can write nobody is in the way */
     if (rc != RC_OK && !folder->is_read_only) return rc;
     folder->had_identity = holds(folder, IDENTITY_FILE);
+    folder->had_config = holds(folder, CONFIG_FILE);
     rc = adopt_config(options, folder, why);
     return rc == RC_OK ? check_run(folder, why) : rc;
 }
@@ -160,8 +161,7 @@ static void remove_made(const struct peer_folder *folder)
 
 bool peer_folder_is_bare(const struct peer_folder *folder)
 {
-    return folder->path != NULL && folder->config == NULL && !folder->has_run &&
-           !peer_folder_has_checkpoint(folder);
+    return folder->path != NULL && !folder->had_config && !peer_folder_has_checkpoint(folder);
 }
 
 /* What a start writes before its first checkpoint. In a folder that was there before only what was

@@ -15,7 +15,7 @@
 struct peer_folder {
     const char *path; /* NULL: without --out, and then nothing below does anything */
     struct file_lock lock;
-    bool was_made, had_identity, is_read_only;
+    bool was_made, had_identity, had_config, is_read_only;
     bool has_run;         /* there is a checkpoint to go on from */
     size_t parents_bytes; /* so much of `path` was there before */
     char *config;         /* config.ini as it was found; NULL: there was none */

@@ -45,8 +45,8 @@ import safetensors_plain as s
 a, b = (s.read(f)[0] for f in ("theirs.safetensors", "turned.safetensors"))
 print(all((a[n] == b[n]).all() for n in a), list(a) == list(b))' "$(dirname "$tool")")
 [ "$same_as_reordered" = "True False" ] || bad "the turned file is not what it should be: $same_as_reordered"
-"$gv" eval theirs.safetensors --data "idx:$folder/data" --json | sed 's/theirs//' >plain.out
-"$gv" eval turned.safetensors --data "idx:$folder/data" --json | sed 's/turned//' >turned.out
+"$gv" eval theirs.safetensors --data "idx:$folder/data" --json | sed 's/theirs//g' >plain.out
+"$gv" eval turned.safetensors --data "idx:$folder/data" --json | sed 's/turned//g' >turned.out
 checks=$((checks + 1))
 cmp -s plain.out turned.out || bad "the order of tensors in a file matters: $(cat plain.out turned.out)"
 finish
