@@ -32,6 +32,14 @@ lay_out() {
     bash "$root/tests/bench/hospitals.sh"
 }
 
+# For the page about text: a book, a library, and in the place of GPT-2's folder a small one.
+lay_out_texts() {
+    mkdir library gpt2 tok && cp /usr/share/common-licenses/GPL-3 book.txt && cp book.txt licences.txt library
+    /usr/bin/python3 "$root/tests/tokenizer/bpe.py" train book.txt --merges 200 --to tok && cp tok/tokenizer.json gpt2
+    grapevine peer --listen 127.0.0.1:0 --quiet --data text:book.txt --tokenizer gpt2 --model 'embed:8 lstm:8 linear:classes' --steps 1 \
+        --averaging none --out small >/dev/null && mv small/model.safetensors gpt2 && rm -r small
+}
+
 peers=() # that the section has started: number of the process, and its line
 
 end_section() { # every peer of it has to end well
@@ -86,6 +94,7 @@ blocks=0
 for page in "$root"/README.md "$root"/docs/*.md; do
     mkdir "$folder/page" && cd "$folder/page" || exit 1
     grep -q '^```sh$' "$page" && lay_out
+    [[ $page != */text.md ]] || lay_out_texts
     [[ $page != */training.md ]] || cp -r "$folder/earlier" a
     state=text
     while IFS= read -r line; do
