@@ -305,9 +305,9 @@ static void joiner_moved(struct node *node)
         }
     }
     models_said_changed(node);
-    /* Who only boasts of a model costs us less and less training; and where all have yet to begin
-     * ours is as good. */
-    if (node->models->gave_way || models_input_is_open(node)) {
+    /* Who only boasts of a model costs us less and less training; and where others have yet to
+     * begin, too, ours is as good. */
+    if (node->models->gave_way || models_input_doubts(node)) {
         models_put_off(node);
     } else {
         node->models->retry_ns = now_ns + NODE_RETRY_NS;
