@@ -250,13 +250,11 @@ static void become_ready(struct group *group, struct commands *out)
     }
 }
 
-/* Who proposes for ever and never starts would keep us from all other rounds. While we are busy we
- * have none: what we decline ourselves, at the goal for one, need not start. */
+/* Who proposes for ever and never starts would keep us from all other rounds. */
 static bool proposes_in_vain(struct group *group, struct peer_id proposer, struct commands *out)
 {
     bool is_proven = exchange_is_proven(&group->options, proposer);
 
-    if (group_is_busy(group)) return false;
     if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return false;
     commands_score(out, proposer, SCORE_LATE,
                    "proposes rounds and does not start them; averaging goes on with others");

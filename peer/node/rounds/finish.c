@@ -312,7 +312,8 @@ static bool is_over(struct node *node, const struct round_stats *stats)
     }
     tell_waiting(node, count);
     if (is_made(node, &others, stats)) {
-        return may_leave(node, &others, stats) && others.coming == 0;
+        if (others.coming > 0) return false;
+        return may_leave(node, &others, stats);
     }
     return is_vain(node, &others);
 }

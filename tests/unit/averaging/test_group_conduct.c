@@ -19,7 +19,6 @@ struct scene {
     uint64_t stream;
 };
 
-static bool is_busy;    /* at the goal, or evaluating */
 static uint8_t outcast; /* STANDING_OUT; 0: nobody */
 
 static enum standing all_but_the_outcast(void *context, struct peer_id id)
@@ -33,7 +32,6 @@ static void begin(struct scene *s, uint32_t chunks)
     const struct exchange_options options = {.self = id_of(SELF),
                                              .boot = boot_of(SELF),
                                              .chunks = chunks,
-                                             .is_busy = &is_busy,
                                              .standing = all_but_the_outcast};
 
     *s = (struct scene){.now_ns = NS_PER_S, .round = 10};
@@ -238,36 +236,6 @@ static void who_invites_in_vain_is_charged_over_new_links(void **state)
     end(&s);
 }
 
-/* While we are busy we decline what others propose: that it does not start is not charged. Else one
- * that never starts is. */
-static void what_we_decline_need_not_start(void **state)
-{
-    struct scene s;
-
-    (void)state;
-    begin(&s, 1);
-    round_of(&s, 1, 0);
-    ops->cancel(s.exchange, "test", s.now_ns, &s.out);
-    s.start.type = MESSAGE_FORM;
-    s.start.as.form.statements = NULL;
-    s.start.as.form.statements_bytes = 0;
-    for (int busy = 1; busy >= 0; busy--) {
-        bool was_charged = false;
-
-        is_busy = busy;
-        for (int i = 0; i < 20; i++) {
-            commands_clear(&s.out);
-            s.start.as.form.round = ++s.round;
-            if (busy) assert_int_equal(tell(&s, 1, &s.start), RC_BUSY);
-            if (busy) assert_int_equal(heard(&s, MESSAGE_ABORT), 1u << 1);
-            if (!busy) (void)tell(&s, 1, &s.start);
-            was_charged |= is_charged(&s, 1);
-        }
-        assert_int_equal(was_charged, !busy);
-    }
-    end(&s);
-}
-
 /* We have no part, and wait for one: its owner hears which START we have, and so says if its own is
  * another. */
 static void who_owns_nothing_shows_its_start(void **state)
@@ -438,7 +406,6 @@ int main(void)
         cmocka_unit_test(who_has_no_part_may_leave),
         cmocka_unit_test(a_proposer_can_have_nobody_charged),
         cmocka_unit_test(who_invites_in_vain_is_charged_over_new_links),
-        cmocka_unit_test(what_we_decline_need_not_start),
         cmocka_unit_test(who_owns_nothing_shows_its_start),
         cmocka_unit_test(who_is_not_in_our_start_hears_so),
         cmocka_unit_test(whose_link_is_newer_than_start_hears_so),
