@@ -82,9 +82,10 @@ refused 1 'holds a number that is none of its vocabulary' "${train[@]}" --data t
 accepted '^Grüße' "$gv" generate text/model.safetensors --prompt 'Grüße' --tokens 20 --top-p 0.9 --seed 4
 head -c -1 accepted.out >plain.out
 accepted '"prompt":"Grüße"' "$gv" generate text/model.safetensors --prompt 'Grüße' --tokens 20 --top-p 0.9 --seed 4 --json
-python3 -c 'import json, sys
+python3 -c 'import json, re, sys
 told = json.load(open("accepted.out"))
-sys.exit(told["prompt"] + told["text"] != open("plain.out", errors="replace").read())' || bad "JSON and text differ"
+one = lambda text: re.sub("\ufffd+", "\ufffd", text) # bytes that are no character: how many stand for them is free
+sys.exit(one(told["prompt"] + told["text"]) != one(open("plain.out", errors="replace").read()))' || bad "JSON and text differ"
 accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9 --top-p 0.000001 --seed 4
 cp accepted.out likeliest.out
 accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9 --temperature 0
@@ -101,7 +102,7 @@ refused 1 'with another tokenizer' "$gv" generate text/model.safetensors --promp
 refused 1 'with another tokenizer' "$gv" eval text/model.safetensors --tokenizer llama.json
 refused 1 'made with another tokenizer' "$gv" eval text/model.safetensors --data tokens:book.bin --tokenizer llama.json
 "$gv" generate text/model.safetensors --prompt one --tokens 100000 2>pipe.err | head -c 10 >/dev/null
-[ ! -s pipe.err ] || bad "a closed pipe is told of: $(cat pipe.err)"
+! grep -v '^the model ended' pipe.err || bad "a closed pipe is told of: $(cat pipe.err)"
 
 # A swarm has one tokenizer.
 start founder "$gv" peer --listen 127.0.0.1:0 --data text:book.txt --tokenizer tokenizer.json --model "$small" --batch 16 --time 60s
