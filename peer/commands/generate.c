@@ -476,7 +476,7 @@ static char *text_of(const struct generator *g, size_t from, size_t to)
         all += count;
     }
     for (size_t i = 0; i < all; i += count) {
-        count = utf8_character(bytes + i, all - i);
+        count = bytes[i] == 0 ? 0 : utf8_character(bytes + i, all - i); /* 0 would end the text */
         memcpy(text + at, count > 0 ? (const char *)bytes + i : "\xEF\xBF\xBD",
                count > 0 ? count : 3);
         at += count > 0 ? count : 3;

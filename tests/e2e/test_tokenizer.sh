@@ -84,8 +84,8 @@ head -c -1 accepted.out >plain.out
 accepted '"prompt":"Grüße"' "$gv" generate text/model.safetensors --prompt 'Grüße' --tokens 20 --top-p 0.9 --seed 4 --json
 python3 -c 'import json, re, sys
 told = json.load(open("accepted.out"))
-one = lambda text: re.sub("\ufffd+", "\ufffd", text) # bytes that are no character: how many stand for them is free
-sys.exit(one(told["prompt"] + told["text"]) != one(open("plain.out", errors="replace").read()))' || bad "JSON and text differ"
+one = lambda text: re.sub("[\0\ufffd]+", "\ufffd", text) # bytes that are no character: how many stand for them is free
+sys.exit(one(told["prompt"] + told["text"]) != one(open("plain.out", errors="replace").read()))' || bad "JSON and text differ: $(od -c plain.out | head -20; cat accepted.out)"
 accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9 --top-p 0.000001 --seed 4
 cp accepted.out likeliest.out
 accepted '^Gr' "$gv" generate text/model.safetensors --prompt 'Gr' --tokens 9 --temperature 0
