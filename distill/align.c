@@ -83,7 +83,7 @@ enum rc align_permute(const struct symmetry *symmetry, const struct schema *sche
     const uint32_t members = symmetry->groups[group];
     enum rc rc = RC_OK;
 
-    memcpy(to, from, schema->values[section] * sizeof *to);
+    if (schema->values[section] > 0) memcpy(to, from, schema->values[section] * sizeof *to);
     for (uint32_t i = 0; rc == RC_OK && i < symmetry->axes_count; i++) {
         const struct symmetry_axis *axis = &symmetry->axes[i];
         const struct view view = view_of(schema, axis);
@@ -228,7 +228,7 @@ static enum rc take(struct model *model, enum section section, float **copy, str
     if (rc == RC_OK && !floats_are_finite(values, count)) {
         return fault_set(why, RC_NONFINITE, "a parameter is not a finite number");
     }
-    if (rc == RC_OK) memcpy(*copy, values, count * sizeof **copy);
+    if (rc == RC_OK && count > 0) memcpy(*copy, values, count * sizeof **copy);
     return rc;
 }
 
