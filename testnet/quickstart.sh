@@ -2,7 +2,7 @@
 # quickstart: from a fresh clone to a distilled model. Installs what is missing, builds, trains four
 # peers on Fashion-MNIST, each of which sees mostly some of the ten classes, and that share nothing but
 # their parameters; for comparison each of them alone, and one peer on all the data; distils the swarm
-# into a student with a fifteenth of the parameters, without labels; prints one table. About four
+# into a student with a fifteenth of the parameters, without labels; prints one table. Five or six
 # minutes after the build on two cores.
 #   testnet/quickstart.sh [--yes] [--build-only]
 #     --yes         do not ask before installing (nobody is asked as root)
@@ -53,7 +53,7 @@ fi
 
 echo "quickstart: four peers train cnn on unlike shards of Fashion-MNIST; then each alone, then one on all of it" >&2
 "$grapevine" testnet --peers 4 --out "$out" --fresh --data fashion-mnist --model cnn --shard dirichlet:0.3 \
-    --averaging local-sgd:H=4 --steps 700 --batch 32 --lr 0.05 --schedule cosine:warmup=5% \
+    --averaging local-sgd:H=4 --steps 900 --batch 32 --lr 0.05 --schedule cosine:warmup=5% \
     --baselines --json >/dev/null
 echo "quickstart: a small student learns from the swarm's answers to 10,000 images, without their labels" >&2
 "$grapevine" distill --teachers "$out" --data fashion-mnist --samples 10000 --epochs 8 --alpha 1 \

@@ -69,7 +69,7 @@ rounds() {
         python3 -c 'import json, sys; print(json.load(sys.stdin).get("rounds_ok", 0))' 2>/dev/null || echo 0
 }
 until [ "$(rounds)" -ge 1 ]; do sleep 0.05; kill -0 $first 2>/dev/null || break; done
-printf '\n(the first common round is done %.1f s after b began to join, %d s after the clone)\n' \
+printf '\n(the first common round is done %.1f s after b began to join, %d s after the first command)\n' \
     "$(echo "$(date +%s.%N) - $joined" | bc)" $((SECONDS - begun))
 typed b 'grapevine status 192.0.2.7:7077 --swarm-key swarm.key'
 on b grapevine status 192.0.2.7:7077 --swarm-key swarm.key 2>&1 || true
