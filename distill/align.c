@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "distill/assignment.h"
 
+#include <math.h>
 #include <string.h>
 
 /* An axis of a tensor seen as [outer][slots][inner]. */
@@ -103,7 +104,8 @@ struct matching {
     const float *anchor;
     float *now, *next;
     float *buffers, *next_buffers;
-    double *gains; /* [widest]^2 */
+    double likeness, rounding; /* <anchor, now>; what is no gain */
+    double *gains;             /* [widest]^2 */
     uint32_t *order;
 };
 
@@ -148,6 +150,10 @@ static enum rc find_gains(const struct matching *m, uint32_t group)
         struct seats seats;
         if (view.tensor->section != SECTION_PARAMETERS) continue;
         rc = seats_init(&seats, axis, group, members);
+        if (rc != RC_OK || seats.each == 0) { /* the group is not on this axis */
+            mem_free(seats.slots);
+            continue;
+        }
         float *beside = mem_array(view.inner * members, sizeof *beside);
         if (beside == NULL) rc = RC_NOMEM;
         for (uint32_t k = 0; rc == RC_OK && k < seats.each; k++) {
@@ -159,12 +165,12 @@ static enum rc find_gains(const struct matching *m, uint32_t group)
     return rc;
 }
 
-static double likeness(const struct matching *m, const float *plane)
+static double likeness(const struct matching *m, const float *a, const float *b)
 {
     double sum = 0;
 
     for (size_t i = 0; i < m->schema->values[SECTION_PARAMETERS]; i++) {
-        sum += (double)m->anchor[i] * (double)plane[i];
+        sum += (double)a[i] * (double)b[i];
     }
     return sum;
 }
@@ -174,6 +180,7 @@ static double likeness(const struct matching *m, const float *plane)
 static enum rc match_group(struct matching *m, uint32_t group, bool *is_better)
 {
     enum rc rc = find_gains(m, group);
+    double likeness_next;
     float *was;
 
     if (rc == RC_OK) rc = assignment_solve(m->gains, m->symmetry->groups[group], m->order);
@@ -181,21 +188,27 @@ static enum rc match_group(struct matching *m, uint32_t group, bool *is_better)
         rc = align_permute(m->symmetry, m->schema, SECTION_PARAMETERS, group, m->order, m->now,
                            m->next);
     }
-    if (rc != RC_OK || likeness(m, m->next) <= likeness(m, m->now) + 1e-12) return rc;
+    if (rc != RC_OK) return rc;
+    likeness_next = likeness(m, m->anchor, m->next);
+    if (likeness_next <= m->likeness + m->rounding) return RC_OK;
     rc = align_permute(m->symmetry, m->schema, SECTION_BUFFERS, group, m->order, m->buffers,
                        m->next_buffers);
     if (rc != RC_OK) return rc;
     was = m->now, m->now = m->next, m->next = was;
     was = m->buffers, m->buffers = m->next_buffers, m->next_buffers = was;
+    m->likeness = likeness_next;
     *is_better = true;
     return RC_OK;
 }
 
 static enum rc match(struct matching *m)
 {
+    const double size = sqrt(likeness(m, m->anchor, m->anchor) * likeness(m, m->now, m->now));
     enum rc rc = RC_OK;
     bool is_better = true;
 
+    m->likeness = likeness(m, m->anchor, m->now);
+    m->rounding = 1e-12 * size; /* a sum that differs by less is the same */
     for (int sweep = 0; rc == RC_OK && is_better && sweep < ALIGN_SWEEPS_MAX; sweep++) {
         is_better = false;
         for (uint32_t g = 0; rc == RC_OK && g < m->symmetry->groups_count; g++) {
@@ -212,7 +225,7 @@ static enum rc widest(const struct symmetry *symmetry, uint32_t *members, struct
         if (symmetry->groups[g] > *members) *members = symmetry->groups[g];
     }
     if (*members <= ALIGN_WIDTH_MAX) return RC_OK;
-    return fault_set(why, RC_LIMIT, "a layer is %u channels wide; up to %d can be matched",
+    return fault_set(why, RC_LIMIT, "%u channels belong together; up to %d can be matched",
                      *members, ALIGN_WIDTH_MAX);
 }
 

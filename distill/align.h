@@ -19,8 +19,8 @@
 enum { ALIGN_WIDTH_MAX = 4096, ALIGN_SWEEPS_MAX = 100 };
 
 /** Permute parameters and running statistics of `model` towards `anchor`, the parameters of a model
- *  of the same layers. RC_UNSUPPORTED names a layer that has no such symmetry, RC_LIMIT one that is
- *  too wide, RC_NONFINITE; the model is then unchanged. RC_NOMEM, RC_DEVICE. */
+ *  of the same layers. RC_UNSUPPORTED names a layer that has no such symmetry, RC_LIMIT: one
+ *  has more channels, RC_NONFINITE; the model is then unchanged. RC_NOMEM, RC_DEVICE. */
 MUST_USE enum rc align_model(struct model *model, const float *anchor, struct fault *why);
 
 /** `from`, of a section of `schema`, with the members of a group permuted: place r gets what member

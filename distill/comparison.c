@@ -229,7 +229,9 @@ static enum rc average_add(struct reading *r, struct model *model, const struct 
     struct fault reason = {""};
 
     if (!r->is_one_spec) return RC_OK;
-    enum rc rc = r->options->with_alignment ? soup_align(r->soup, model, &reason) : RC_OK;
+    /* A greedy soup aligns its own members, one after another. */
+    const bool aligns = r->options->with_alignment && !(r->options->is_greedy && r->has_selection);
+    enum rc rc = aligns ? soup_align(r->soup, model, &reason) : RC_OK;
     if (rc == RC_OK) rc = soup_add(r->soup, model, &reason);
     if (rc == RC_MISMATCH) {
         r->is_one_spec = false;
@@ -334,7 +336,7 @@ static enum rc make_average(struct reading *r, struct fault *why)
                                             r->options->paths_count};
     const bool with_statistics = soup_has_statistics(r->soup) && soup_members(r->soup) > 1;
     struct team *team = NULL;
-    enum rc rc = selection_vessel(&about, about.paths[0], with_statistics, &team, why);
+    enum rc rc = selection_open(&about, about.paths[0], with_statistics, &team, why);
 
     if (rc != RC_OK) return rc;
     rc = soup_pour(r->soup, team_model(team));
@@ -561,6 +563,16 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
         comparison_deinit(&result);
     }
     return rc;
+}
+
+size_t comparison_members(const struct comparison *comparison)
+{
+    size_t members = 0;
+
+    for (size_t i = 0; i < comparison->count; i++) {
+        members += comparison->is_in[i];
+    }
+    return members;
 }
 
 void comparison_deinit(struct comparison *comparison)

@@ -68,10 +68,11 @@ struct comparison {
 MUST_USE enum rc comparison_run(struct backend *backend, const struct comparison_options *options,
                                 struct comparison *out, struct fault *why);
 void comparison_deinit(struct comparison *comparison);
+/** How many files are in the average. */
+size_t comparison_members(const struct comparison *comparison);
 /** Paths of the models in the average, as a list. */
 struct json *comparison_members_json(const struct comparison *comparison);
-/** As printed by `eval --json`: files, accuracy, loss, calibration_error,
- *  average_model, ensemble, samples. */
+/** As printed by `eval --json`; docs/json.md names the keys. */
 struct json *comparison_json(const struct comparison *comparison);
 
 /* A model file that is to work on some data. */

@@ -123,8 +123,8 @@ static int compare_ranked(const void *a, const void *b)
     return (x->file > y->file) - (x->file < y->file);
 }
 
-enum rc selection_vessel(const struct selection_options *options, const char *path,
-                         bool with_statistics, struct team **team, struct fault *why)
+enum rc selection_open(const struct selection_options *options, const char *path,
+                       bool with_statistics, struct team **team, struct fault *why)
 {
     const struct dataset_info *info = dataset_info(options->dataset);
     struct comparison_file file = {path, info, outputs_batch(info), with_statistics};
@@ -137,32 +137,32 @@ enum rc selection_vessel(const struct selection_options *options, const char *pa
 }
 
 /* A greedy soup in the making. */
-struct cooking {
+struct greedy {
     const struct selection *selection;
-    struct team *vessel; /* NULL until the second member */
+    struct team *trial; /* NULL until the second member */
     bool with_alignment;
     struct selection_soup best;
 };
 
 /* Score a mean of several members. */
-static enum rc taste(struct cooking *c, const struct soup *soup, struct score *score,
-                     struct fault *why)
+static enum rc score_mean(struct greedy *c, const struct soup *soup, struct score *score,
+                          struct fault *why)
 {
     const struct selection_options *o = &c->selection->options;
     enum rc rc = RC_OK;
 
-    if (c->vessel == NULL) {
-        rc = selection_vessel(o, o->paths[0], soup_has_statistics(soup), &c->vessel, why);
+    if (c->trial == NULL) {
+        rc = selection_open(o, o->paths[0], soup_has_statistics(soup), &c->trial, why);
     }
     if (rc != RC_OK) return rc;
-    struct model *model = team_model(c->vessel);
+    struct model *model = team_model(c->trial);
     rc = soup_pour(soup, model);
     if (rc != RC_OK) return fault_set(why, rc, "cannot average: %s", rc_text(rc));
     rc = statistics_estimate(model, o->dataset, NULL, why);
-    return rc == RC_OK ? run(c->selection, c->vessel, "a parameter average", score, why) : rc;
+    return rc == RC_OK ? run(c->selection, c->trial, "a parameter average", score, why) : rc;
 }
 
-static enum rc try_member(struct cooking *c, size_t file, bool *is_in, struct fault *why)
+static enum rc try_member(struct greedy *c, size_t file, bool *is_in, struct fault *why)
 {
     const struct comparison_file opened = file_of(c->selection, file);
     struct soup *soup = soup_copy(c->best.soup);
@@ -182,7 +182,7 @@ static enum rc try_member(struct cooking *c, size_t file, bool *is_in, struct fa
     team_destroy(team);
     bool is_good = rc == RC_OK;
     if (rc == RC_OK && soup_members(soup) > 1) {
-        rc = taste(c, soup, &score, why);
+        rc = score_mean(c, soup, &score, why);
         is_good = rc == RC_OK && compare(&score, &c->best.score) >= 0;
         if (rc == RC_NONFINITE) rc = RC_OK; /* a mean may compute what no member does */
     }
@@ -203,7 +203,7 @@ enum rc selection_soup(const struct selection *selection, bool with_alignment, b
                        struct selection_soup *out, struct fault *why)
 {
     const size_t count = selection->options.count;
-    struct cooking c = {selection, NULL, with_alignment, {.soup = soup_create()}};
+    struct greedy c = {selection, NULL, with_alignment, {.soup = soup_create()}};
     struct ranked *ranked = mem_array(count, sizeof *ranked);
     enum rc rc = RC_OK;
 
@@ -217,7 +217,7 @@ enum rc selection_soup(const struct selection *selection, bool with_alignment, b
         rc = try_member(&c, ranked[i].file, &is_in[ranked[i].file], why);
     }
     mem_free(ranked);
-    team_destroy(c.vessel);
+    team_destroy(c.trial);
     if (rc == RC_OK) {
         *out = c.best;
     } else {

@@ -64,7 +64,7 @@ MUST_USE enum rc selection_soup(const struct selection *selection, bool with_ali
 
 /** A team with the model in which an average of files like `path` can be tried: of several members
  *  that keep statistics it can estimate them. */
-MUST_USE enum rc selection_vessel(const struct selection_options *options, const char *path,
-                                  bool with_statistics, struct team **team, struct fault *why);
+MUST_USE enum rc selection_open(const struct selection_options *options, const char *path,
+                                bool with_statistics, struct team **team, struct fault *why);
 
 #endif

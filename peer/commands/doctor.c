@@ -240,7 +240,7 @@ static void check_multicast(struct doctor *doctor)
 {
     static const char fix[] = "allow UDP to 239.71.86.1:7077, or name peers by HOST:PORT";
     uint8_t probe[16], heard[sizeof probe];
-    char host[UV_HOST_BYTES];
+    char host[UV_HOST_BYTES], hosts[UV_HOSTS_MAX][UV_HOST_BYTES];
     struct fault why = {""};
     size_t count;
     int fd = -1;
@@ -254,7 +254,11 @@ static void check_multicast(struct doctor *doctor)
                    why.text);
         return;
     }
-    const uint32_t sent = uv_multicast_send(fd, probe, sizeof probe, "0.0.0.0");
+    const uint32_t hosts_count = uv_multicast_hosts("0.0.0.0", hosts);
+    uint32_t sent = 0;
+    for (uint32_t i = 0; i < hosts_count; i++) {
+        sent += uv_multicast_send(fd, probe, sizeof probe, hosts[i]);
+    }
     while (!is_heard && uv_clock_ns() < end_ns) {
         is_heard = uv_multicast_receive(fd, DOCTOR_TICK_NS, heard, sizeof heard, &count, host) &&
                    count == sizeof probe && memcmp(heard, probe, sizeof probe) == 0;

@@ -97,15 +97,14 @@ static enum rc write_tokens(struct tokenizing *t)
     return file_writer_add(t->writer, t->packed, bytes, t->why);
 }
 
-static enum rc encode_piece(struct tokenizing *t, const char *path, size_t count, bool is_last)
+static enum rc encode_piece(struct tokenizing *t, size_t count, bool is_last)
 {
     const uint32_t end = tokenizer_end(t->tokenizer);
     enum rc rc = encoder_add(t->encoder, t->piece, count, is_last, &t->list);
 
     if (rc == RC_OK && is_last && end != TOKENIZER_NO_TOKEN) rc = token_list_add(&t->list, end);
     if (rc == RC_OK) return write_tokens(t);
-    if (rc != RC_LIMIT) return fault_set(t->why, rc, "cannot tokenize: %s", rc_text(rc));
-    return fault_set(t->why, rc, "cannot tokenize %s: the pattern takes too many steps", path);
+    return fault_set(t->why, rc, "cannot tokenize: %s", rc_text(rc));
 }
 
 static enum rc add_text(struct tokenizing *t, const char *path)
@@ -116,7 +115,7 @@ static enum rc add_text(struct tokenizing *t, const char *path)
 
     while (rc == RC_OK && got > 0 && *t->stop == 0) {
         rc = data_stream_some(stream, t->piece, PIECE_BYTES, &got, t->why);
-        if (rc == RC_OK) rc = encode_piece(t, path, got, got == 0);
+        if (rc == RC_OK) rc = encode_piece(t, got, got == 0);
         t->bytes += got;
         tell_progress(t);
     }

@@ -150,9 +150,10 @@ void uv_multicast_close(int fd);
 /** The addresses to send from for who listens on `host`: that one, or all if it is that of none
  *  ("0.0.0.0", "::"). */
 uint32_t uv_multicast_hosts(const char *host, char hosts[UV_HOSTS_MAX][UV_HOST_BYTES]);
-/** By the interfaces that have the address `host`, from it, or all of them as above; how many took
- *  it. */
-uint32_t uv_multicast_send(int fd, const void *bytes, size_t count, const char *host);
+/** Hear what comes in by any interface there is now. */
+void uv_multicast_join(int fd);
+/** From the address `host`, by its interface. */
+bool uv_multicast_send(int fd, const void *bytes, size_t count, const char *host);
 /** The next one, waited for at most so long, and its length, which may be more than `cap`; `host`:
  *  where it came from. False: there is none. */
 bool uv_multicast_receive(int fd, uint64_t wait_ns, void *bytes, size_t cap, size_t *count,

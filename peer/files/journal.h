@@ -7,6 +7,10 @@
 
 #include "peer/env/env.h"
 
+/* Of a peer's folder. */
+#define METRICS_FILE "metrics.jsonl"
+#define LOG_FILE     "log.txt"
+
 struct journal;
 
 /** NULL when out of memory. Keeps `env`. */
@@ -22,10 +26,6 @@ void journal_replace(struct journal *journal, const char *name, const char *text
 void journal_when_idle(struct journal *journal, void (*on_idle)(void *context), void *context);
 /** What there is to tell since the last call: that writing began to fail, or does so for another
  *  reason (`why`), or that all was written again. */
-/* Of a peer's folder. */
-#define METRICS_FILE "metrics.jsonl"
-#define LOG_FILE     "log.txt"
-
 enum journal_news { JOURNAL_NOTHING, JOURNAL_FAILS, JOURNAL_WORKS };
 enum journal_news journal_news(struct journal *journal, struct fault *why);
 

@@ -164,8 +164,8 @@ bool peer_folder_is_bare(const struct peer_folder *folder)
     return folder->path != NULL && !folder->had_config && !peer_folder_has_checkpoint(folder);
 }
 
-/* What a start writes before its first checkpoint. In a folder that was there before only what was
- * not. */
+/* What a start writes before its first checkpoint. In a folder that was there before, config and
+ * identity alone. */
 static void remove_written(const struct peer_folder *folder)
 {
     static const char *const names[] = {CONFIG_FILE, ADDRESS_BOOK_FILE, METRICS_FILE, LOG_FILE};

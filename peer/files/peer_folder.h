@@ -37,8 +37,6 @@ MUST_USE enum rc peer_folder_keep(const struct peer_folder *folder, const struct
 bool peer_folder_has_checkpoint(const struct peer_folder *folder);
 /** Nothing was learned in it: it was new, and there is no checkpoint. */
 bool peer_folder_is_bare(const struct peer_folder *folder);
-/** Is there a checkpoint in it by now? */
-bool peer_folder_has_checkpoint(const struct peer_folder *folder);
 /** Let go of it. With `is_undone`, as the start failed, what this process has made is gone again,
  *  so that other flags may be given. */
 void peer_folder_close(struct peer_folder *folder, bool is_undone);

@@ -102,6 +102,7 @@ static void announce(struct discover *discover)
 
     if (now_ns - discover->sent_ns < DISCOVER_BEACON_NS) return;
     discover->sent_ns = now_ns;
+    uv_multicast_join(discover->fd); /* interfaces come and go */
     count = uv_multicast_hosts(discover->host, hosts);
     for (uint32_t i = 0; i < count; i++) {
         beacon_write(&discover->own, discover->name, discover->swarm, hosts[i], bytes);

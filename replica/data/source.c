@@ -78,6 +78,15 @@ enum rc data_context(const struct data_spec *spec, const struct data_item *item,
     return RC_OK;
 }
 
+void data_describe_tokens(struct dataset_info *info, const char *name, uint32_t context)
+{
+    snprintf(info->name, sizeof info->name, "%s", name);
+    info->input = DATA_TOKENS;
+    info->target = DATA_NEXT_TOKEN;
+    info->channels = info->height = 1;
+    info->width = context;
+}
+
 void data_moments_add(struct data_moments *moments, double value)
 {
     if (moments->count == 0) moments->shift = value;

@@ -103,6 +103,9 @@ MUST_USE enum rc data_context(const struct data_spec *spec, const struct data_it
 MUST_USE enum rc data_tokenizer(const struct dataset_options *options, struct tokenizer **tokenizer,
                                 struct dataset_info *info, struct fault *why);
 
+/** Samples are sequences of `context` tokens, each of which asks for the next. */
+void data_describe_tokens(struct dataset_info *info, const char *name, uint32_t context);
+
 /* Sums behind a mean and a deviation, of values less the first one, which keeps digits. */
 struct data_moments {
     double shift, sum, squares;

@@ -138,15 +138,7 @@ static enum rc assign_input(struct replica *r, const float *values)
 {
     const size_t channels = dataset_info(r->dataset)->channels;
 
-    for (size_t i = 0; i < 2 * channels + INPUT_TAIL; i++) {
-        if (!isfinite(values[i])) return RC_NONFINITE;
-        if (i >= channels && i < 2 * channels + INPUT_WORDS && !(values[i] > 0.0F)) {
-            return RC_FORMAT;
-        }
-    }
-    for (size_t i = 2 * channels; i < 2 * channels + INPUT_WORDS; i++) { /* counts */
-        if (values[i] < 1.0F || values[i] > 1e15F) return RC_FORMAT;
-    }
+    if (!input_is_sound(values, channels)) return RC_FORMAT;
     shard_redo(r->shard);
     dataset_set_normal(r->dataset, values, values + channels);
     model_set_normalisation(r->model, values, values + channels);

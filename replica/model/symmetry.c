@@ -307,12 +307,11 @@ static enum rc find_all(struct finder *f)
 
 enum rc symmetry_create(const struct model *model, struct symmetry **symmetry, struct fault *why)
 {
-    struct fault reason = {""};
     struct finder f = {.model = model,
                        .values = mem_array(model->values_count, sizeof *f.values),
                        .widths = mem_array(model->values_count, sizeof *f.widths),
                        .found = mem_alloc(sizeof *f.found),
-                       .why = &reason};
+                       .why = why};
     const enum rc rc = find_all(&f);
 
     for (uint32_t v = 0; f.values != NULL && v < model->values_count; v++) {
@@ -327,7 +326,7 @@ enum rc symmetry_create(const struct model *model, struct symmetry **symmetry, s
         return rc;
     }
     symmetry_destroy(f.found);
-    return fault_set(why, rc, "%s", reason.text[0] != '\0' ? reason.text : "out of memory");
+    return rc;
 }
 
 void symmetry_destroy(struct symmetry *symmetry)

@@ -5,7 +5,21 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+#include <math.h>
+
 enum { TENSORS_MAX = 65536, TENSORS_START = 16 };
+
+bool input_is_sound(const float *section, size_t channels)
+{
+    const float *counts = section + 2 * channels;
+
+    for (size_t i = 0; i < 2 * channels + INPUT_TAIL; i++) {
+        if (!isfinite(section[i])) return false;
+        if (i >= channels && i < 2 * channels && section[i] <= 0.0F) return false;
+    }
+    return counts[INPUT_MEMBERS] >= 1.0F && counts[INPUT_MEMBERS] <= INPUT_COUNT_MAX &&
+           counts[INPUT_SAMPLES] >= 1.0F && counts[INPUT_SAMPLES] <= INPUT_COUNT_MAX;
+}
 
 void schema_init(struct schema *schema)
 {

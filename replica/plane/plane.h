@@ -32,6 +32,12 @@ enum { TENSOR_NAME_BYTES = 64, TENSOR_RANK_MAX = 4 };
  * gives models away writes behind that; 0 at first. */
 enum { INPUT_MEMBERS, INPUT_SAMPLES, INPUT_WORDS, INPUT_TAIL = INPUT_WORDS + 16 };
 
+/* Members and samples that a float32 can say. */
+#define INPUT_COUNT_MAX 1e15F
+
+/** Can it be a SECTION_INPUT: all finite, scales above 0, counts of at least 1? */
+bool input_is_sound(const float *section, size_t channels);
+
 struct tensor {
     char name[TENSOR_NAME_BYTES]; /* "dense1.weight" */
     enum section section;         /* PARAMETERS or BUFFERS */

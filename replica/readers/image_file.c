@@ -227,7 +227,7 @@ enum rc image_decode(const char *name, const uint8_t *bytes, size_t count, struc
     } else if (count > 2 && (memcmp(bytes, "P5", 2) == 0 || memcmp(bytes, "P6", 2) == 0)) {
         rc = read_netpbm(name, bytes, count, &read, why);
     } else {
-        rc = fault_set(why, RC_FORMAT, "cannot read %s: it is no picture of a known kind: %s", name,
+        rc = fault_set(why, RC_FORMAT, "cannot read %s: it is no image of a known kind: %s", name,
                        forms);
     }
     if (rc == RC_OK)

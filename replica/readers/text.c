@@ -173,12 +173,8 @@ enum rc text_open_source(const struct data_spec *spec, const struct dataset_opti
     if (rc == RC_OK) rc = data_stream_open(text->path, advice, &stream, why);
     if (rc == RC_OK) rc = describe(text, stream, info, why);
     data_stream_close(stream);
-    snprintf(info->name, sizeof info->name, "text");
-    info->input = DATA_TOKENS;
-    info->target = DATA_NEXT_TOKEN;
+    data_describe_tokens(info, "text", text->context);
     info->has_bytes = true;
-    info->channels = info->height = 1;
-    info->width = text->context;
     if (rc == RC_OK) rc = data_source_normal(&text->base, info, why);
     if (rc != RC_OK) {
         data_source_destroy(&text->base);

@@ -115,11 +115,7 @@ enum rc text_tokens_open(const char *path, uint32_t context, const struct datase
     if (rc == RC_OK) rc = describe(text, stream, info, why);
     data_stream_close(stream);
     tokenizer_close(tokenizer);
-    snprintf(info->name, sizeof info->name, "text");
-    info->input = DATA_TOKENS;
-    info->target = DATA_NEXT_TOKEN;
-    info->channels = info->height = 1;
-    info->width = context;
+    data_describe_tokens(info, "text", context);
     info->classes = info->symbols;
     if (rc == RC_OK) rc = data_source_normal(&text->base, info, why);
     if (rc != RC_OK) {

@@ -350,12 +350,8 @@ enum rc tokens_open_source(const struct data_spec *spec, const struct dataset_op
     if (rc == RC_OK) rc = open_all(spec, t, why);
     if (rc == RC_OK) rc = settle_vocabulary(t, options, info, why);
     if (rc == RC_OK) rc = divide(t, spec->files[0], info, why);
-    snprintf(info->name, sizeof info->name, "tokens");
-    info->input = DATA_TOKENS;
-    info->target = DATA_NEXT_TOKEN;
+    data_describe_tokens(info, "tokens", t->context);
     info->is_in_files = true;
-    info->channels = info->height = 1;
-    info->width = t->context;
     info->classes = info->symbols = t->symbols;
     if (rc == RC_OK) rc = data_source_normal(&t->base, info, why);
     if (rc != RC_OK) {

@@ -156,6 +156,25 @@ static void check_forward(struct parity *p, uint64_t seed, struct scene *s, size
 
 static const struct activation gelu = {ACTIVATION_GELU_TANH, 0.0F};
 
+/* What is added to on both sides, or on the device what is overwritten. */
+static void put_gradients(struct parity *p, const struct scene *s,
+                          const struct linear_backward *host, struct linear_backward *device)
+{
+    size_t out = s->options.out, weights = s->options.in * out, shift = s->weight_shift;
+
+    if (!host->is_first) {
+        device->dweight = put_shifted(p, host->dweight - shift, weights, shift);
+        if (s->options.with_bias) {
+            device->dbias = put_shifted(p, host->dbias - shift, out, shift);
+        }
+        return;
+    }
+    device->dweight = (float *)parity_block(p, (weights + shift) * sizeof(float)) + shift;
+    if (s->options.with_bias) {
+        device->dbias = (float *)parity_block(p, (out + shift) * sizeof(float)) + shift;
+    }
+}
+
 static void check_backward(struct parity *p, uint64_t seed, struct scene *s, size_t rows,
                            const struct outputs *o)
 {
@@ -188,15 +207,7 @@ static void check_backward(struct parity *p, uint64_t seed, struct scene *s, siz
     device.y = o->y_there;
     device.dy = parity_put_activations(p, dy, rows * out);
     if (wants_dx) device.dx = dx_is_x ? o->x_there : parity_put_activations(p, dx, rows * in);
-    if (host.is_first) {
-        device.dweight = (float *)parity_block(p, (in * out + shift) * sizeof(float)) + shift;
-        if (with_bias) {
-            device.dbias = (float *)parity_block(p, (out + shift) * sizeof(float)) + shift;
-        }
-    } else {
-        device.dweight = put_shifted(p, weight, in * out, shift);
-        device.dbias = with_bias ? put_shifted(p, bias, out, shift) : NULL;
-    }
+    put_gradients(p, s, &host, &device);
     if (joins) device.x_pre = parity_put_activations(p, x_pre, rows * in);
     parity_ok(p, s->device->ops->backward(s->device, &device));
     parity_ok(p, s->host->ops->backward(s->host, &host));

@@ -3,8 +3,8 @@
  * (peer/session/discover.c). One group of the range for private use (RFC 2365), IPv4, never routed
  * (TTL 1). The socket is bound to the group's address, so nothing that is sent to this machine
  * alone comes in, and shared, so that several peers on a machine hear the same. Its buffer is
- * small: of a flood the kernel drops most. Each interface is joined and sent by at each sending, as
- * they come and go. Any thread, one at a time.
+ * small: of a flood the kernel drops most. Interfaces come and go, so who sends joins again. Any
+ * thread, one at a time.
  */
 #include "base/file.h"
 #include "peer/env/env.h"
@@ -30,42 +30,6 @@ static struct sockaddr_in group_address(void)
     return to;
 }
 
-/* An interface may be in it already. True: it is now. */
-static bool join(int fd, struct in_addr interface)
-{
-    const struct ip_mreq request = {.imr_multiaddr = group_address().sin_addr,
-                                    .imr_interface = interface};
-
-    return setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0 ||
-           errno == EADDRINUSE;
-}
-
-enum rc uv_multicast_open(int *fd, struct fault *why)
-{
-    const struct sockaddr_in to = group_address();
-    const int yes = 1, bytes = BUFFER_BYTES;
-    const unsigned char one = 1;
-    int made = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (made >= 0 && setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-        setsockopt(made, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0 &&
-        setsockopt(made, IPPROTO_IP, IP_MULTICAST_TTL, &one, sizeof one) == 0 &&
-        setsockopt(made, IPPROTO_IP, IP_MULTICAST_LOOP, &one, sizeof one) == 0 &&
-        bind(made, (const struct sockaddr *)&to, sizeof to) == 0) {
-        *fd = made;
-        uv_multicast_send(made, NULL, 0, "0.0.0.0"); /* joins */
-        return RC_OK;
-    }
-    (void)file_fault(why, "listen to", "239.71.86.1:7077 (UDP multicast)", errno);
-    if (made >= 0) close(made);
-    return RC_IO;
-}
-
-void uv_multicast_close(int fd)
-{
-    if (fd >= 0) close(fd);
-}
-
 uint32_t uv_multicast_hosts(const char *host, char hosts[UV_HOSTS_MAX][UV_HOST_BYTES])
 {
     const bool is_any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
@@ -83,29 +47,53 @@ uint32_t uv_multicast_hosts(const char *host, char hosts[UV_HOSTS_MAX][UV_HOST_B
     return count;
 }
 
-uint32_t uv_multicast_send(int fd, const void *bytes, size_t count, const char *host)
+void uv_multicast_join(int fd)
 {
-    struct in_addr only = {.s_addr = htonl(INADDR_ANY)};
-    const struct sockaddr_in to = group_address();
-    uv_interface_address_t *all = NULL;
-    uint32_t sent = 0, tried = 0;
-    int found = 0;
+    char hosts[UV_HOSTS_MAX][UV_HOST_BYTES];
+    const uint32_t count = uv_multicast_hosts("0.0.0.0", hosts);
+    struct ip_mreq request = {.imr_multiaddr = group_address().sin_addr};
 
-    if (inet_pton(AF_INET, host, &only) != 1 && strcmp(host, "::") != 0) return 0; /* IPv6 alone */
-    if (uv_interface_addresses(&all, &found) != 0) return 0;
-    for (int i = 0; i < found && tried < UV_HOSTS_MAX; i++) {
-        const struct in_addr from = all[i].address.address4.sin_addr;
-
-        if (all[i].address.address4.sin_family != AF_INET) continue;
-        tried++;
-        if (!join(fd, from) || count == 0) continue;
-        if (only.s_addr != htonl(INADDR_ANY) && only.s_addr != from.s_addr) continue;
-        if (setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &from, sizeof from) != 0) continue;
-        sent +=
-            sendto(fd, bytes, count, 0, (const struct sockaddr *)&to, sizeof to) == (ssize_t)count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (inet_pton(AF_INET, hosts[i], &request.imr_interface) != 1) continue;
+        /* Which it may be in already. */
+        (void)setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
     }
-    uv_free_interface_addresses(all, found);
-    return sent;
+}
+
+enum rc uv_multicast_open(int *fd, struct fault *why)
+{
+    const struct sockaddr_in to = group_address();
+    const int yes = 1, bytes = BUFFER_BYTES;
+    const unsigned char one = 1;
+    int made = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (made >= 0 && setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+        setsockopt(made, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0 &&
+        setsockopt(made, IPPROTO_IP, IP_MULTICAST_TTL, &one, sizeof one) == 0 &&
+        setsockopt(made, IPPROTO_IP, IP_MULTICAST_LOOP, &one, sizeof one) == 0 &&
+        bind(made, (const struct sockaddr *)&to, sizeof to) == 0) {
+        *fd = made;
+        uv_multicast_join(made);
+        return RC_OK;
+    }
+    (void)file_fault(why, "listen to", "239.71.86.1:7077 (UDP multicast)", errno);
+    if (made >= 0) close(made);
+    return RC_IO;
+}
+
+void uv_multicast_close(int fd)
+{
+    if (fd >= 0) close(fd);
+}
+
+bool uv_multicast_send(int fd, const void *bytes, size_t count, const char *host)
+{
+    const struct sockaddr_in to = group_address();
+    struct in_addr from;
+
+    return inet_pton(AF_INET, host, &from) == 1 &&
+           setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &from, sizeof from) == 0 &&
+           sendto(fd, bytes, count, 0, (const struct sockaddr *)&to, sizeof to) == (ssize_t)count;
 }
 
 bool uv_multicast_receive(int fd, uint64_t wait_ns, void *bytes, size_t cap, size_t *count,
