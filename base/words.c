@@ -44,7 +44,7 @@ size_t word_distance(const char *a, const char *b)
 const char *word_nearest(const char *text, const char *const *words, size_t count)
 {
     const char *nearest = NULL;
-    size_t best = strlen(text) / 2 + 1;
+    size_t best = (strlen(text) + 1) / 2;
 
     if (best < 2) best = 2; /* one letter for another */
     for (size_t i = 0; i < count; i++) {

@@ -51,7 +51,7 @@ if [ "$build_only" = yes ]; then
     exit 0
 fi
 
-echo "quickstart: four peers train cnn on unlike shards of Fashion-MNIST; then each alone, then one on all of it" >&2
+echo "quickstart: four peers train cnn on non-IID shards of Fashion-MNIST; then each alone, then one on all of it" >&2
 "$grapevine" testnet --peers 4 --out "$out" --fresh --data fashion-mnist --model cnn --shard dirichlet:0.3 \
     --averaging local-sgd:H=4 --steps 900 --batch 32 --lr 0.05 --schedule cosine:warmup=5% \
     --baselines --json >/dev/null

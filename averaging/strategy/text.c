@@ -38,7 +38,8 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
     if (strategy->exchange->has_mirrors) {
         snprintf(text, cap, "%s step %g", strategy->rule->name, (double)strategy->beta);
     } else if (strategy->exchange->is_graph && strategy->alpha > 0) {
-        snprintf(text, cap, "%s, springs of %g", strategy->rule->name, (double)strategy->alpha);
+        snprintf(text, cap, "%s, elastic coupling %g", strategy->rule->name,
+                 (double)strategy->alpha);
     } else if (strategy->exchange->is_graph && strategy->beta < 1) {
         snprintf(text, cap, "%s, %g of the weights", strategy->rule->name, (double)strategy->beta);
     } else if (!strategy->rule->is_outer && !strategy->rule->is_paired) {

@@ -97,7 +97,7 @@ MUST_USE enum rc options_adopt(struct options *options, const char *name, const 
  * `peer`.
  */
 void options_become_peer(struct options *options);
-/** Set what was not given, as if the configuration said it. RC_USAGE where it is no value. */
+/** Set what was not given, as the program finds it fit. RC_USAGE where it is no value. */
 MUST_USE enum rc options_suppose(struct options *options, const char *name, const char *text,
                                  struct fault *why);
 /** Does its value come from options_suppose()? */

@@ -9,15 +9,21 @@
 
 enum { SUMMARY_LETTERS = 76 };
 
-/* Up to where `text` is cut to be read on one line: the end of a word. */
+/* Up to where `text` is cut to be read on one line: the end of a clause, or else of a word. */
 static size_t summary_length(const char *text)
 {
-    size_t length = strlen(text);
+    size_t word = 0, clause = 0;
+    int depth = 0; /* of brackets */
 
-    if (length <= SUMMARY_LETTERS) return length;
-    for (length = SUMMARY_LETTERS; text[length] != ' ';)
-        length--;
-    return length;
+    if (strlen(text) <= SUMMARY_LETTERS) return strlen(text);
+    for (size_t i = 1; i <= SUMMARY_LETTERS; i++) {
+        depth += (text[i] == '(') - (text[i] == ')');
+        if (text[i] != ' ') continue;
+        word = i;
+        if (depth == 0 && strchr(",;:.", text[i - 1]) != NULL) clause = i - 1;
+        if (text[i + 1] == '(') clause = i;
+    }
+    return clause > 0 ? clause : word;
 }
 
 /* Within single quotes, and letters of `escaped` behind a backslash. */
@@ -124,6 +130,11 @@ static void print_bash(FILE *out)
 
 /* --- zsh -------------------------------------------------------------------------------------- */
 
+static bool takes_file(const struct option_row *row)
+{
+    return strstr(row->shape, "FILE") != NULL || strstr(row->shape, "DIR") != NULL;
+}
+
 static void print_zsh_option(FILE *out, const struct option_row *row)
 {
     fprintf(out, " \\\n        '--%s%s[", row->name, row->type == OPTION_SWITCH ? "" : "=");
@@ -136,7 +147,7 @@ static void print_zsh_option(FILE *out, const struct option_row *row)
     } else if (row->type != OPTION_SWITCH) {
         fputc(':', out);
         print_quoted(out, row->shape, strlen(row->shape), ":[]\\");
-        fputs(":_files", out);
+        fputs(takes_file(row) ? ":_files" : ":", out);
     }
     fputc('\'', out);
 }

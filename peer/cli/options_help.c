@@ -250,7 +250,12 @@ static void print_man_files(FILE *out)
         {"identity.key", "who this peer is; nobody else may read it"},
         {"swarm.json", "whom this peer knows, for rejoining"},
         {"metrics.jsonl", "an object a report"},
-        {"log.txt", "what it said"},
+        {"log.txt, log.txt.1", "what it said; the part before that"},
+        {"ema.safetensors", "with --ema: the mean of the parameters over time"},
+        {"state.before.safetensors, model.before.safetensors",
+         "a model that was given up for the swarm's"},
+        {"deny.list", "the newest list of keys that are shut out"},
+        {"lock", "held by the peer that runs"},
     };
 
     fputs(".SH FILES\nIn the folder that --out names:\n", out);
@@ -295,7 +300,8 @@ void options_print_man(FILE *out)
         fputc('\n', out);
     }
     fputs(".fi\n.SH SEE ALSO\nREADME.md and the pages in docs/, installed with the program: "
-          "training.md (models, data), methods.md (averaging), network.md, admission.md, "
-          "security.md, testnet.md, simulate.md.\n",
+          "two_machines.md, own_data.md, training.md (models, data), text.md, gpu.md, methods.md "
+          "(averaging), consolidation.md (several models), network.md, admission.md, security.md, "
+          "testnet.md, simulate.md, json.md, glossary.md.\n",
           out);
 }

@@ -75,10 +75,10 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "sample a row, without labels; other files are IDX images. Probabilities add up to 1 over "
          "all classes."},
     [COMMAND_GENERATE] =
-        {"generate", "FILE", 1, 1, "text that a language model goes on with",
+        {"generate", "FILE", 1, 1, "continue a prompt with a language model",
          "grapevine generate a/model.safetensors --prompt 'In the beginning' --tokens 300",
-         "The same seed gives the same text. Each token costs a forward pass over what the model "
-         "sees of the text."},
+         "The same seed gives the same text. A token costs one position, until the text is longer "
+         "than what the model sees; from then on a pass over all of that."},
     [COMMAND_TOKENIZE] =
         {"tokenize", "TEXT...", 1, 4096, "texts as a file of tokens, for --data tokens:FILE",
          "grapevine tokenize --tokenizer gpt2/tokenizer.json book.txt --out book.bin\n"
@@ -426,7 +426,7 @@ const struct option_row option_rows[] = {
 
     /* using a model */
     {"input", OPTION_TEXT, GROUP_USING, ON(PREDICT), "FILE", NULL, 0, 0,
-     "a picture (.png, .pgm, .ppm), rows of .csv or .npy, or an IDX file", OF_RUN},
+     "an image (.png, .pgm, .ppm), rows of .csv or .npy, or an IDX file", OF_RUN},
     {"soup", OPTION_CHOICE, GROUP_USING, JUDGES, "uniform|greedy", "uniform", 0, 0,
      "average all models, or those that make the average better on a part of the training data",
      OF_RUN},
@@ -622,6 +622,12 @@ static enum rc unknown_command(const char *word, struct fault *why)
         {"start", "peer"},
         {"worker", "peer"},
         {"serve", "peer"},
+        {"server", "peer"},
+        {"client", "peer"},
+        {"init", "peer"},
+        {"hivemind", "peer"},
+        {"flower", "peer"},
+        {"gossip", "peer --averaging ad-psgd"},
         {"connect", "join"},
         {"launch", "testnet"},
         {"swarm", "testnet"},

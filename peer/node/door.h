@@ -57,7 +57,8 @@ void door_tick(struct node *node, uint64_t now_ns);
 uint64_t door_next_ns(const struct node *node);
 /** No address of --bootstrap leads to somebody else, as far as is known. */
 bool door_has_no_bootstrap(const struct node *node);
-/** Is this peer one that others are to find by --bootstrap? Who names nobody is, too. */
+/** Is this peer one that others are to find by --bootstrap? Who names nobody is, too, and so is who
+ *  looked for others on the local network. */
 bool door_is_bootstrap(const struct node *node);
 
 /* node/door/reach.c */

@@ -92,6 +92,7 @@ struct node_options {
     uint64_t measured_samples;
     const char *const *measured_names;
     uint32_t names_count;
+    uint32_t tokens_a_sample;          /* of a text; 0: its data are none */
     const struct checkpoint *resume;   /* NULL: a fresh start */
     const struct admission *admission; /* may change in on_reload(); NULL: the swarm's key is all */
     uint64_t (*wall_s)(void);          /* time of day, for certificates; with `admission` */
@@ -110,6 +111,7 @@ struct node_report {
     double left_s;       /* to the goal, at the pace of the last steps; NaN: not known */
     uint64_t step, samples, round;
     double epoch, loss, accuracy, samples_per_s, consensus_distance;
+    double tokens_per_s; /* of a text; NaN: it trains on none */
     uint32_t neighbours;
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
     uint64_t rounds_missed; /* of the swarm, without this peer: groups and neighbours */

@@ -54,6 +54,8 @@ void node_report(const struct node *node, struct node_report *report)
         .loss = node->watch.loss,
         .accuracy = node->watch.accuracy,
         .samples_per_s = node->watch.samples_per_s,
+        .tokens_per_s = or_nan(node->options.tokens_a_sample > 0,
+                               node->watch.samples_per_s * node->options.tokens_a_sample),
         .evaluation_s = (double)node->watch.evaluation_ns / (double)NS_PER_S,
         .consensus_distance = or_nan(stats.has_distance, stats.distance),
         .neighbours = node->neighbours_count,
@@ -333,6 +335,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_real(json, "loss", report.loss);
     json_set_real(json, "accuracy", report.accuracy);
     json_set_real(json, "samples_per_s", report.samples_per_s);
+    json_set_real(json, "tokens_per_s", report.tokens_per_s);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         peer_id_format(node->neighbours[i].id, id);
         json_append_text(neighbours, id);

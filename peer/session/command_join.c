@@ -32,16 +32,16 @@ static const char *identity_of(const struct options *options, char path[PATH_BYT
     return length < PATH_BYTES && file_is_there(path) ? path : NULL;
 }
 
-/* `open_ns`: until it has let us in; 0: as long as the answer may take. */
+/* `open_ns`: until it has let us in; 0: as long as the answer may take, which is `limit_ns`. */
 static enum rc ask(const struct options *options, const char *address, uint64_t open_ns,
-                   struct json **status, struct fault *why)
+                   uint64_t limit_ns, struct json **status, struct fault *why)
 {
     char path[PATH_BYTES], *text = NULL;
     struct swarm_secret secret = {.is_public = true};
     struct observer_options observer = {.address = address,
                                         .swarm = &secret,
                                         .identity = identity_of(options, path),
-                                        .timeout_ns = options_ns(options, "join-timeout"),
+                                        .timeout_ns = limit_ns,
                                         .open_ns = open_ns};
     enum rc rc = keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
                             &secret, why);
@@ -59,21 +59,22 @@ static enum rc ask(const struct options *options, const char *address, uint64_t 
 static enum rc ask_heard(const struct options *options, struct discover *discover,
                          char address[ADDRESS_BYTES_MAX], struct json **status, struct fault *why)
 {
-    const uint64_t limit_ns = options_ns(options, "join-timeout"),
-                   end_ns = uv_clock_ns() + limit_ns;
+    const uint64_t end_ns = uv_clock_ns() + options_ns(options, "join-timeout");
+    uint64_t left_ns = end_ns - uv_clock_ns();
     struct fault last = {""};
 
-    for (;;) {
-        const uint64_t now_ns = uv_clock_ns();
+    while (left_ns > 0 && discover_look(discover, left_ns, address)) {
+        const uint64_t heard_ns = uv_clock_ns();
         enum rc rc;
 
-        if (now_ns >= end_ns || !discover_look(discover, end_ns - now_ns, address)) break;
-        rc = ask(options, address, limit_ns < DISCOVER_OPEN_NS ? limit_ns : DISCOVER_OPEN_NS,
+        left_ns = heard_ns < end_ns ? end_ns - heard_ns : 1;
+        rc = ask(options, address, left_ns < DISCOVER_OPEN_NS ? left_ns : DISCOVER_OPEN_NS, left_ns,
                  status, &last);
         if (rc == RC_OK) return RC_OK;
-        if (rc == RC_REFUSED || rc == RC_CANCELLED) return fault_set(why, rc, "%s", last.text);
+        if (rc == RC_CANCELLED) return fault_set(why, rc, "%s", last.text);
         log_info(discover->log, "--discover %s: nobody to join at %s (%s); looking on",
                  discover->name, address, last.text);
+        left_ns = uv_clock_ns() < end_ns ? end_ns - uv_clock_ns() : 0;
     }
     if (last.text[0] != '\0') {
         return fault_set(why, RC_TIMEOUT,
@@ -133,7 +134,8 @@ int command_join(struct options *options)
         rc = fault_set(&why, RC_USAGE, "join %.80s: not HOST:PORT; write it like 192.0.2.7:7077",
                        address);
     }
-    if (rc == RC_OK && count > 0) rc = ask(options, address, 0, &status, &why);
+    if (rc == RC_OK && count > 0)
+        rc = ask(options, address, 0, options_ns(options, "join-timeout"), &status, &why);
     if (rc == RC_OK) {
         rc = settings_take(options, address, status, taken, sizeof taken, &why);
     }

@@ -302,6 +302,20 @@ static void list_addresses(const struct session *session, const char **bootstrap
     }
 }
 
+static void describe_data(struct session *session, struct node_options *node)
+{
+    const struct dataset_info *data = replica_data(session->learner);
+
+    node->test_samples = data->test_samples;
+    node->measured = data->measured;
+    node->measured_samples = data->train_samples;
+    node->measured_names = data->column_names;
+    node->names_count = data->column_names != NULL ? data->channels : 0;
+    node->tokens_a_sample = data->input == DATA_TOKENS ? data->width : 0;
+    settings_classes(data, session->classes, sizeof session->classes);
+    node->classes = session->classes;
+}
+
 static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -330,7 +344,6 @@ static enum rc create_node(struct session *session, struct fault *why)
         .start_with = (uint32_t)options_count(options, "start-with"),
         .evaluate_samples = options_count(options, "evaluate-samples"),
         .evaluates_sparingly = !has_target(options),
-        .test_samples = replica_data(session->learner)->test_samples,
         .evaluates_at_end = options_count(options, "evaluate-samples") > 0,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .quick_bytes = links_quick_bytes(),
@@ -346,22 +359,16 @@ static enum rc create_node(struct session *session, struct fault *why)
                                  .on_listening = session_on_listening,
                                  .on_report = session_on_report,
                                  .on_ended = session_on_ended};
-    const struct dataset_info *data = replica_data(session->learner);
     enum rc rc = choose_listen(session, &node, why);
 
     if (rc != RC_OK) return rc;
-    node.measured = data->measured;
-    node.measured_samples = data->train_samples;
-    node.measured_names = data->column_names;
-    node.names_count = data->column_names != NULL ? data->channels : 0;
+    describe_data(session, &node);
     list_addresses(session, bootstrap, book);
     if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);
     if (uv_host_address(session->host, sizeof session->host)) node.host = session->host;
     session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
     snprintf(node.spec, sizeof node.spec, "%s", options_text(options, "model"));
-    settings_classes(data, session->classes, sizeof session->classes);
-    node.classes = session->classes;
     return node_create(session->env, session->learner, &node, &events, &session->node, why);
 }
 
@@ -515,8 +522,9 @@ int command_peer(struct options *options)
         uv_env_run(session.env);
         code = exit_of(&session);
         if (session.result.rc == RC_OK && session.result.signal == 0) {
-            rc = averaged_model_save(options, session.backend, session.learner, &why);
-            if (rc != RC_OK) code = command_failed(rc, &why);
+            const enum rc saved =
+                averaged_model_save(options, session.backend, session.learner, &why);
+            if (saved != RC_OK) code = command_failed(saved, &why);
         }
         if (session.result.rc == RC_OK) session_print_profile(&session);
         if (session.result.rc == RC_OK) session_print_result(&session);

@@ -91,6 +91,7 @@ static void set_report(struct json *json, const struct node_report *report)
     json_set_real(json, "loss", report->loss);
     json_set_real(json, "accuracy", report->accuracy);
     json_set_real(json, "samples_per_s", report->samples_per_s);
+    json_set_real(json, "tokens_per_s", report->tokens_per_s);
     json_set_real(json, "evaluation_s", report->evaluation_s);
     json_set_count(json, "round", report->round);
     json_set_count(json, "neighbours", report->neighbours);
@@ -160,6 +161,7 @@ static const char *left_words(double left_s, char *words, size_t cap)
 
 static void tell_report(struct session *session, const struct node_report *report)
 {
+    const bool is_text = !isnan(report->tokens_per_s);
     char sent[32], received[32], accuracy[48], loss[32], step[96], left[48];
 
     if (report->waits_for > 0) {
@@ -169,13 +171,14 @@ static void tell_report(struct session *session, const struct node_report *repor
         return;
     }
     log_info(&session->log,
-             "%6.1f s%s  step %s  epoch %.2f  loss %s%s  %.0f samples/s  "
+             "%6.1f s%s  step %s  epoch %.2f  loss %s%s  %.0f %s/s  "
              "round %llu  %u neighbours  sent %s  received %s",
              report->t_s, left_words(report->left_s, left, sizeof left),
              step_words(report, step, sizeof step), report->epoch,
              loss_words(report->loss, loss, sizeof loss),
              accuracy_words(report->accuracy, "  ", accuracy, sizeof accuracy),
-             report->samples_per_s, (unsigned long long)report->round, report->neighbours,
+             is_text ? report->tokens_per_s : report->samples_per_s, is_text ? "tokens" : "samples",
+             (unsigned long long)report->round, report->neighbours,
              units_format_bytes(report->bytes_sent, sent, sizeof sent),
              units_format_bytes(report->bytes_received, received, sizeof received));
 }

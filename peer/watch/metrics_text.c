@@ -141,6 +141,7 @@ char *metrics_text(const struct json *status)
         {"waits_for", "waits_for", "gauge", "Peers that are missing to begin with (--start-with)."},
         {"samples", "samples_total", "counter", "Samples this peer has trained on."},
         {"samples_per_s", "samples_per_second", "gauge", "Speed of training."},
+        {"tokens_per_s", "tokens_per_second", "gauge", "Speed of training on a text."},
         {"loss", "loss", "gauge", "Training loss of the last report."},
         {"accuracy", "accuracy", "gauge", "Test accuracy of the last report, from 0 to 1."},
         {"round", "round", "gauge", "Number of the next averaging round."},

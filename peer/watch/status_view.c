@@ -134,6 +134,8 @@ void status_print_alarms(FILE *file, const struct json *status)
 
 static void put_head(const struct view *view, const struct json *status)
 {
+    double known;
+    const bool is_text = json_get_real(status, "tokens_per_s", &known);
     char texts[4][32], words[80];
 
     put(view, "peer       %s  at %s", text_or_dash(status, "peer"),
@@ -143,10 +145,11 @@ static void put_head(const struct view *view, const struct json *status)
         number(status, "time_left_s", "%.0f", texts[1]));
     put(view, "model      %s", text_or_dash(status, "model"));
     put(view, "averaging  %s", text_or_dash(status, "averaging"));
-    put(view, "training   step %s, loss %s, accuracy %s, %s samples/s",
+    put(view, "training   step %s, loss %s, accuracy %s, %s %s/s",
         step_words(status, words, sizeof words), number(status, "loss", "%.6g", texts[1]),
         number(status, "accuracy", "%%", texts[2]),
-        number(status, "samples_per_s", "%.0f", texts[3]));
+        number(status, is_text ? "tokens_per_s" : "samples_per_s", "%.0f", texts[3]),
+        is_text ? "tokens" : "samples");
     put(view, "rounds     %s ok, %s aborted, consensus distance %s",
         number(status, "rounds_ok", "%.0f", texts[0]),
         number(status, "rounds_aborted", "%.0f", texts[1]),

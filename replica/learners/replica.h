@@ -58,11 +58,11 @@ MUST_USE enum rc replica_samples(struct learner *learner, const struct samples *
 /** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
 struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event);
 /** The exponential mean of the parameters as they were after each step: mean = b mean + (1 - b) x,
- *  b = min(options.ema, (1 + t) / (10 + t)) at update t, the first of which copies (Izmailov et al.
- *  2018, arXiv:1803.05407; the warm-up is TensorFlow's). Rounds change x alone: the next step goes
- *  on from what they made of it. It begins anew where parameters are replaced outright: who joins,
- *  takes another model or goes back to the last good one. In host memory, the learner's; NULL: none
- *  is wanted, or no step was made. */
+ *  b = min(options.ema, (1 + t) / (10 + t)) at update t, the first of which copies (Polyak,
+ *  Juditsky 1992; Tarvainen, Valpola 2017, arXiv:1703.01780; the warm-up is TensorFlow's). Rounds
+ * change x alone: the next step goes on from what they made of it. It begins anew where parameters
+ * are replaced outright: who joins, takes another model or goes back to the last good one. In host
+ * memory, the learner's; NULL: none is wanted, or no step was made. */
 const float *replica_ema(struct learner *learner);
 /** A card that describes the replica as it is now. */
 void replica_card(struct learner *learner, struct model_card *card);

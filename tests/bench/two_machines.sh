@@ -58,7 +58,10 @@ cp "$work/a/swarm.key" "$work/b/"
 typed a 'grapevine peer --swarm-key swarm.key --data fashion-mnist --model mlp --steps 2000 --start-with 2 --out a'
 on a grapevine peer --swarm-key swarm.key --data fashion-mnist --model mlp --steps 2000 --start-with 2 --out a >"$work/a.out" 2>&1 &
 first=$!
-until grep -q '^listening' "$work/a.out"; do sleep 0.1; done
+until grep -q '^listening' "$work/a.out"; do
+    kill -0 $first || { cat "$work/a.out" >&2; exit 1; }
+    sleep 0.1
+done
 cat "$work/a.out"
 typed b 'grapevine join 192.0.2.7:7077 --swarm-key swarm.key --out b'
 joined=$(date +%s.%N)
@@ -72,7 +75,7 @@ until [ "$(rounds)" -ge 1 ]; do sleep 0.05; kill -0 $first 2>/dev/null || break;
 printf '\n(the first common round is done %.1f s after b began to join, %d s after the first command)\n' \
     "$(echo "$(date +%s.%N) - $joined" | bc)" $((SECONDS - begun))
 typed b 'grapevine status 192.0.2.7:7077 --swarm-key swarm.key'
-on b grapevine status 192.0.2.7:7077 --swarm-key swarm.key 2>&1 || true
+on b grapevine status 192.0.2.7:7077 --swarm-key swarm.key 2>&1
 wait $first $second
 printf '\nand at the end, on a:\n'
 tail -n 3 "$work/a.out"

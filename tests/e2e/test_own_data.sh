@@ -84,7 +84,6 @@ refused 1 "2 columns, names' hash [0-9a-f]{8}; classes .*, you .*2 columns, name
 sed 's/^\([0-9.]*\),/\1e3,/' c.csv >e.csv # in another unit
 "$gv" join "$first" --data 'csv:e.csv,label=label,test=test.csv' --steps 40 --out e >e.out 2>e.err || bad "$(tail -n 2 e.err)"
 await e.err "look unlike the swarm's: the mean of device is 4.*deviations apart; is it in another unit" "another unit goes unsaid"
-sleep 1
 kill -TERM "$founder" "$second"
 wait "$founder" "$second"
 await a.err "^stopped at step [0-9]+; 'grapevine peer --out a' goes on from there$" "how to go on is not said"

@@ -67,7 +67,7 @@ refused 1 'it is 3x1 pixels, the model reads 8x8' "$gv" predict $m --input small
 refused 1 '3 fields, but the model reads 64' "$gv" predict $m --input three.csv
 refused 1 "nothing\.png" "$gv" predict $m --input nothing.png
 printf 'GIF89a' >x.gif
-refused 1 'no picture of a known kind' "$gv" predict $m --input x.gif
+refused 1 'no image of a known kind' "$gv" predict $m --input x.gif
 refused 1 'config\.ini' "$gv" predict digits/config.ini --input one.pgm
 refused 1 'nothing\.st' "$gv" predict nothing.st --input one.pgm
 refused 2 '--top 11: .* knows 10 classes' "$gv" predict $m --input one.pgm --top 11

@@ -24,8 +24,6 @@
 
 /* A channel whose mean is so many deviations away from the swarm's is told of. */
 #define FAR_APART 3.0F
-/* Members and samples that a float32 can say. */
-#define INPUT_COUNT_MAX 1e15F
 
 static size_t section_bytes(const struct models_input *input)
 {
@@ -226,20 +224,6 @@ enum rc models_input_run(struct node *node, struct digest *lineage)
     return rc;
 }
 
-static bool is_sound(const struct models_input *input, const float *section)
-{
-    const float *tail = section + 2 * input->channels;
-
-    for (size_t i = 0; i < 2 * input->channels + INPUT_TAIL; i++) {
-        if (!isfinite(section[i])) return false;
-    }
-    for (size_t i = input->channels; i < 2 * input->channels; i++) {
-        if (section[i] <= 0.0F) return false;
-    }
-    return tail[INPUT_MEMBERS] >= 1.0F && tail[INPUT_SAMPLES] >= 1.0F &&
-           tail[INPUT_MEMBERS] <= INPUT_COUNT_MAX && tail[INPUT_SAMPLES] <= INPUT_COUNT_MAX;
-}
-
 /* A model with the initial parameters of one member alone: among three or more that began alike it
  * is a liar's. Where they did not (unlike seeds), one of them is taken all the same, later. */
 static bool is_of_one(const struct node *node, const float *section)
@@ -270,12 +254,12 @@ void models_input_judge(struct node *node)
     if (input->channels == 0) return;
     taking->is_forged = section == NULL || count * sizeof(float) != section_bytes(input) ||
                         !digest_is_equal(hash_of(section, section_bytes(input)), lineage) ||
-                        !is_sound(input, section);
+                        !input_is_sound(section, input->channels);
     if (taking->is_forged || !models_input_doubts(node)) return;
     count = members_of(node, members);
     taking->is_forged =
         is_of_one(node, section) || measures_allow(members, count, input->channels, section,
-                                                   section + input->channels) == RC_AUTH;
+                                                   section + input->channels) != RC_OK;
 }
 
 /* ---- when it is agreed ---- */

@@ -169,7 +169,8 @@ bool models_input_is_due(const struct node *node);
  */
 MUST_USE enum rc models_input_run(struct node *node, struct digest *lineage);
 void models_input_prepare(struct node *node);
-/** In the lane, of a download: does its normalisation belong to the lineage? RC_AUTH: no. */
+/** Before a download is taken over: does its normalisation belong to the lineage, and could it be a
+ *  merge of what this peer was told? Otherwise `taking.is_forged` is set. */
 void models_input_judge(struct node *node);
 /** Enough have told of their data for what one alone says to count for nothing. */
 bool models_input_doubts(const struct node *node);

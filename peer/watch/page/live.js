@@ -61,7 +61,8 @@ function showCards(s) {
     [words(s.step, 'count'), 'step of the model'],
     [words(s.loss, 'plain'), 'loss'],
     ...(isKnown(s.accuracy) ? [[words(s.accuracy, 'percent'), 'test accuracy']] : []),
-    [words(s.samples_per_s, 'count'), 'samples a second'],
+    isKnown(s.tokens_per_s) ? [words(s.tokens_per_s, 'count'), 'tokens a second']
+      : [words(s.samples_per_s, 'count'), 'samples a second'],
     [words(s.rounds_ok, 'count'), 'rounds'],
     [words(s.rounds_aborted, 'count') + ' / ' + words(s.rounds_missed, 'count'), 'rounds aborted / missed'],
     [words(s.consensus_distance, 'plain'), 'consensus distance'],
