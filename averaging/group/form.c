@@ -60,7 +60,7 @@ static enum rc form_check(struct group *group, struct member_ref from,
 
 /* ---- proposing ---- */
 
-static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
+static bool join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out);
 
 static void send_form(const struct message_form *form, enum message_type type, struct peer_id to,
@@ -107,13 +107,11 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
 
 static void propose(struct group *group, struct commands *out)
 {
-    uint32_t ballot = group->order_self;
+    uint32_t ballot;
 
     group_charge_turn(group, group->options.self);
     if (group->counts.next_round > group->round) group->round = group->counts.next_round;
-    if (group->promised.round == group->round && group->promised.next > ballot) {
-        ballot = group->promised.next;
-    }
+    ballot = group_next_ballot(group);
     if (ballot > GROUP_BALLOT_MAX) {
         group_over(group, OVER_ABORTED, "too many proposals failed", true, out);
         return;
@@ -174,8 +172,7 @@ static void forming_close(struct group *group, struct commands *out)
     if (start.members_count < 2) {
         if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
             group->has_heard = false;
-            join(group, group->heard_from, &group->heard, out);
-            return;
+            if (join(group, group->heard_from, &group->heard, out)) return;
         }
         if (is_awaited && group_leave_open(group)) return;
         group_charge_missing(group);
@@ -246,11 +243,12 @@ static void become_ready(struct group *group, struct commands *out)
         group_over(group, OVER_ABORTED, "no proposal came to a start", true, out);
     } else if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
         group->has_heard = false;
-        join(group, group->heard_from, &group->heard, out);
+        (void)join(group, group->heard_from, &group->heard, out);
     }
 }
 
-/* Who proposes for ever and never starts would keep us from all other rounds. */
+/* Whose proposals we join for ever, and who never starts, would keep us from all other rounds. What
+ * we decline keeps us from nothing: it may come as often as its proposer likes. */
 static bool proposes_in_vain(struct group *group, struct peer_id proposer, struct commands *out)
 {
     bool is_proven = exchange_is_proven(&group->options, proposer);
@@ -261,11 +259,13 @@ static bool proposes_in_vain(struct group *group, struct peer_id proposer, struc
     return true;
 }
 
-static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
+/* False: we do not, and are where we were. */
+static bool join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out)
 {
     struct message *message;
 
+    if (proposes_in_vain(group, proposer.id, out)) return false;
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
     group_charge_turn(group, proposer.id);
@@ -285,14 +285,16 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     memset(group->invited, 0, sizeof group->invited);
     group->stated = (struct statement){group->samples, group_rate(group)};
     promise(group, form->round, form->ballot);
+    group_follow(group, form);
     group_hear_round(group, form->round);
     message = commands_send(out, proposer.id, MESSAGE_JOIN);
-    if (message == NULL) return;
+    if (message == NULL) return true;
     message->as.join.round = form->round;
     message->as.join.ballot = form->ballot;
     message->as.join.samples = group->stated.samples;
     message->as.join.rate = group->stated.rate;
     message->as.join.only_direct = !group->options.may_relay;
+    return true;
 }
 
 /* Is it of the proposal we joined and whose START we wait for? */
@@ -310,7 +312,6 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     bool is_waiting = !has_started && group->state != GROUP_IDLE;
     enum rc rc = form_check(group, from, form);
 
-    if (proposes_in_vain(group, from.id, out)) return RC_LIMIT;
     if (rc == RC_OK && group_leaves_out(group, from.id)) rc = RC_MISMATCH;
     if (rc == RC_MISMATCH) { /* not waited for */
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out);
@@ -335,8 +336,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
      * is heard of. */
     if (is_waiting && (group->state != GROUP_JOINED || form->round == group->round) &&
         !group_has_window(group, from, form)) {
-        join(group, from, form, out);
-        return RC_OK;
+        return join(group, from, form, out) ? RC_OK : RC_LIMIT;
     }
     if (group_is_busy(group)) {
         group_send_abort(from.id, from, form->round, ABORT_LOCAL, out);
@@ -396,9 +396,8 @@ void group_form_begin(struct group *group, struct commands *out)
     group->ready_ns = group->now_ns;
     group->vain_ns = 0;
     group->has_heard = false;
-    if (is_open) {
-        join(group, group->heard_from, &group->heard, out);
-    } else if (own_turn_ns(group) <= group->now_ns) {
+    if (is_open && join(group, group->heard_from, &group->heard, out)) return;
+    if (own_turn_ns(group) <= group->now_ns) {
         propose(group, out);
     }
 }
@@ -428,6 +427,7 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     }
     if (group->invited[index].has_joined) return RC_REPLAY;
     group_open_joined(group);
+    group_follow(group, &group->form);
     group->invited[index].has_joined = true;
     group->invited[index].stated = (struct statement){join->samples, join->rate};
     group->invited[index].only_direct = join->only_direct != 0;
@@ -571,7 +571,7 @@ static void turn_to_heard(struct group *group, struct commands *out)
     bool is_open = group_hears_open(group);
 
     group->has_heard = false;
-    if (is_open) join(group, group->heard_from, &group->heard, out);
+    if (is_open) (void)join(group, group->heard_from, &group->heard, out);
 }
 
 void group_form_tick(struct group *group, struct commands *out)

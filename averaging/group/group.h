@@ -148,6 +148,7 @@ struct group {
     struct invited invited[GROUP_MEMBERS_MAX];
     struct promised promised;
     struct promised near;          /* JOINED: as it was before */
+    struct promised followed;      /* the highest that others have joined, or we of theirs */
     bool is_far;                   /* what we joined is far ahead */
     uint64_t ahead_left, ahead_ns; /* rounds that words may still take us ahead; as of when */
     struct message_form heard;     /* a FORM that came before we were ready */
@@ -343,6 +344,10 @@ bool group_gives_way(const struct group *group, struct member_ref from,
 bool group_has_window(const struct group *group, struct member_ref from,
                       const struct message_form *form);
 bool group_is_leaping_ballot(const struct group *group, const struct message_form *form);
+/** Of our next proposal; may be above GROUP_BALLOT_MAX. */
+uint32_t group_next_ballot(const struct group *group);
+/** A proposal was joined, of ours or by us: more can be above it. */
+void group_follow(struct group *group, const struct message_form *form);
 /** It may be joined later. */
 void group_remember(struct group *group, struct member_ref from, const struct message_form *form);
 /** JOINED: when what was heard of this round meanwhile is turned to. */

@@ -6,7 +6,9 @@
  * followed when the window is over and it has not started. Or one FORM with a high ballot would
  * have everybody turn to it at any time. Of two proposers whom nobody has joined yet the one with
  * the lower ballot goes on, who is earlier in the order; of equals the smaller id. No ballot is
- * more than GROUP_BALLOT_STEP above the last, so they cannot be used up.
+ * more than GROUP_BALLOT_STEP above the last, so they cannot be used up. Who declines a proposal
+ * unread, as it pauses its proposer, does not know its ballot: a proposer whom nobody follows goes
+ * no higher, and proposes with the same ballot again, or nobody could follow it afterwards.
  */
 #include "averaging/group/group.h"
 
@@ -55,11 +57,33 @@ void group_remember(struct group *group, struct member_ref from, const struct me
     group->has_heard = true;
 }
 
+/* The highest ballot of a round for who knows `last`. */
+static uint32_t highest(const struct promised *last, uint64_t round)
+{
+    bool is_known = last->next > 0 && last->round == round;
+
+    return GROUP_BALLOT_STEP + (is_known ? last->next - 1 : 0);
+}
+
 bool group_is_leaping_ballot(const struct group *group, const struct message_form *form)
 {
-    bool is_known = group->promised.next > 0 && group->promised.round == form->round;
+    return form->ballot > highest(&group->promised, form->round);
+}
 
-    return form->ballot > GROUP_BALLOT_STEP + (is_known ? group->promised.next - 1 : 0);
+uint32_t group_next_ballot(const struct group *group)
+{
+    uint32_t ballot = group->order_self, most = highest(&group->followed, group->round);
+
+    if (group->promised.round == group->round && group->promised.next > ballot) {
+        ballot = group->promised.next;
+    }
+    return ballot < most ? ballot : most;
+}
+
+void group_follow(struct group *group, const struct message_form *form)
+{
+    if (form->round == group->followed.round && form->ballot < group->followed.next) return;
+    group->followed = (struct promised){form->round, form->ballot + 1};
 }
 
 uint64_t group_turn_ns(const struct group *group)

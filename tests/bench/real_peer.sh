@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Is a peer as fast as the benchmark? One that averages with nobody, with its data, evaluations, reports and checkpoints,
 # beside `bench train`, which repeats one batch from memory, in turn; one thread. Prints samples a second of both and the
-# ratio of neighbouring runs, median (least to most). The rest of the time of a peer is its evaluations (at most 2 %), by
-# metrics.jsonl, and data, reports and checkpoints.
+# ratio of neighbouring runs, median (least to most). From its first report, which comes after its first evaluation, to the last
+# while it trains: the evaluation of all test samples at the end is not training.
 #   tests/bench/real_peer.sh [GRAPEVINE]     (default build/release/grapevine)
 # From the environment: MODELS ("mlp cnn resnet14"), RUNS (5), SECONDS_EACH (8), BATCH (64), THREADS (1).
 set -euo pipefail
@@ -28,7 +28,7 @@ for run in range(runs):
     said = json.loads(open(f"{work}/bench.{run}").read())
     bench.append(said["per_s"])
     reports = [json.loads(line) for line in open(f"{work}/peer.{run}")]
-    reports = [r for r in reports if r["event"] == "report"]
+    reports = [r for r in reports if r["event"] == "report" and r["state"] == "training"]  # the end is a long evaluation
     first, last = reports[0], reports[-1]
     peer.append((last["samples"] - first["samples"]) / (last["t"] - first["t"]))
     ratios.append(peer[-1] / bench[-1])

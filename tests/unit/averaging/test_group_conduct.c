@@ -53,9 +53,8 @@ static enum rc tell(struct scene *s, uint8_t from, const struct message *message
     return ops->on_message(s->exchange, id_of(from), boot_of(from), message, s->now_ns, &s->out);
 }
 
-/* FORM and START of a round of all, `proposer` first, the others by number: the last owns the only
- * chunk there may be. `without` 0, or one who is not in START. */
-static void round_of(struct scene *s, uint8_t proposer, uint8_t without)
+/* We begin a round, and hear FORM of all, `proposer` first, the others by number. Its answer. */
+static enum rc form_of(struct scene *s, uint8_t proposer)
 {
     static uint8_t statements[MEMBERS * STATEMENT_BYTES];
     struct peer_id ids[MEMBERS];
@@ -63,7 +62,6 @@ static void round_of(struct scene *s, uint8_t proposer, uint8_t without)
     struct round_members members = {.ids = ids, .boots = boots, .count = MEMBERS};
     struct message_form *form = &s->start.as.form;
 
-    s->now_ns += 20 * NS_PER_S; /* FORM without START is long ago */
     s->round++;
     ops->set_round(s->exchange, s->round);
     s->start = (struct message){.type = MESSAGE_FORM};
@@ -81,8 +79,19 @@ static void round_of(struct scene *s, uint8_t proposer, uint8_t without)
         store_le64(statements + (size_t)i * STATEMENT_BYTES, SAMPLES);
         store_le64(statements + (size_t)i * STATEMENT_BYTES + 8, 0);
     }
+    form->statements = statements;
     assert_int_equal(ops->begin(s->exchange, &members, SAMPLES, s->now_ns, &s->out), RC_OK);
-    assert_int_equal(tell(s, proposer, &s->start), RC_OK);
+    return tell(s, proposer, &s->start);
+}
+
+/* That and START: the last owns the only chunk there may be. `without` 0, or one who is not in it.
+ */
+static void round_of(struct scene *s, uint8_t proposer, uint8_t without)
+{
+    struct message_form *form = &s->start.as.form;
+
+    s->now_ns += 20 * NS_PER_S; /* FORM without START is long ago */
+    assert_int_equal(form_of(s, proposer), RC_OK);
     s->start.type = MESSAGE_START;
     if (without != 0) {
         uint32_t at = 0;
@@ -93,7 +102,6 @@ static void round_of(struct scene *s, uint8_t proposer, uint8_t without)
         memmove(form->members + at, form->members + at + 1,
                 (--form->members_count - at) * sizeof *form->members);
     }
-    form->statements = statements;
     form->statements_bytes = form->members_count * STATEMENT_BYTES;
     s->stream = group_stream(form->members[0], s->round);
     commands_clear(&s->out);
@@ -360,27 +368,80 @@ static void a_crowd_does_not_make_it_forget(void **state)
     }
 }
 
-/* ...and so for one that drops its link in between. */
+/* We have joined, again and again, what it does not start: it keeps us from others, also if it
+ * drops its link in between. */
 static void a_new_link_is_no_new_account(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    begin(&s, 1);
+    for (int i = 1; i <= 9; i++) {
+        enum rc rc = form_of(&s, 1);
+
+        assert_true((rc == RC_LIMIT) == (i == 9));
+        assert_true(is_charged(&s, 1) == (i == 9));
+        leave(&s, 1, 2);
+        ops->cancel(s.exchange, "the next", s.now_ns, &s.out);
+        commands_clear(&s.out);
+    }
+    end(&s);
+}
+
+/* What we decline keeps us from nobody: its proposer, who cannot know, is not charged. */
+static void what_is_declined_charges_nobody(void **state)
 {
     struct scene s;
     struct message form;
 
     (void)state;
     begin(&s, 1);
-    round_of(&s, 1, 0); /* its START: it begins at none */
+    round_of(&s, 1, 0);
     form = s.start;
     form.type = MESSAGE_FORM;
     form.as.form.statements_bytes = 0;
-    for (int i = 1; i <= 9; i++) {
-        enum rc rc;
-
-        form.as.form.round++;
-        rc = tell(&s, 1, &form);
-        assert_true((rc == RC_LIMIT) == (i == 9));
-        assert_true(is_charged(&s, 1) == (i == 9));
-        leave(&s, 1, 2);
+    commands_clear(&s.out);
+    for (int i = 1; i <= 100; i++) {
+        assert_int_equal(tell(&s, 1, &form), RC_STALE); /* of the round that we are in */
     }
+    assert_false(is_charged(&s, 1));
+    end(&s);
+}
+
+/* Everybody declines all we propose unread, as who pauses us does: we go no higher than those can
+ * follow who know of none of it. */
+static void who_is_paused_can_be_followed_afterwards(void **state)
+{
+    const struct round_members all = {(const struct peer_id[]){id_of(1), id_of(SELF)},
+                                      (const struct boot_id[]){boot_of(1), boot_of(SELF)},
+                                      .count = 2};
+    struct scene s;
+    struct message no = {.type = MESSAGE_ABORT}, yes = {.type = MESSAGE_JOIN};
+    uint32_t ballot = 0;
+
+    (void)state;
+    begin(&s, 1);
+    for (int i = 1; i <= 1000; i++) {
+        const struct message *form;
+
+        s.now_ns += 10 * NS_PER_S;
+        assert_int_equal(ops->begin(s.exchange, &all, SAMPLES, s.now_ns, &s.out), RC_OK);
+        s.now_ns += 10 * NS_PER_S; /* the turn of who is before us */
+        ops->tick(s.exchange, s.now_ns, &s.out);
+        form = sent(&s.out, MESSAGE_FORM);
+        assert_non_null(form);
+        assert_true(form->as.form.ballot >= ballot);
+        ballot = form->as.form.ballot;
+        assert_true(ballot <= GROUP_BALLOT_STEP);
+        no.as.abort = (struct message_abort){
+            .key = {id_of(SELF), boot_of(SELF), form->as.form.round}, .code = ABORT_PROTOCOL};
+        yes.as.join = (struct message_join){.round = form->as.form.round, .ballot = ballot};
+        commands_clear(&s.out);
+        if (i < 1000) assert_int_equal(tell(&s, 1, &no), RC_OK);
+    }
+    assert_int_equal(ballot, GROUP_BALLOT_STEP);
+    assert_int_equal(tell(&s, 1, &yes), RC_OK);
+    assert_non_null(sent(&s.out, MESSAGE_START));
     end(&s);
 }
 
@@ -413,6 +474,8 @@ int main(void)
         cmocka_unit_test(parts_returned_make_up_for_parts_left),
         cmocka_unit_test(a_crowd_does_not_make_it_forget),
         cmocka_unit_test(a_new_link_is_no_new_account),
+        cmocka_unit_test(what_is_declined_charges_nobody),
+        cmocka_unit_test(who_is_paused_can_be_followed_afterwards),
         cmocka_unit_test(who_proposes_without_end_is_charged),
     };
 
