@@ -69,7 +69,7 @@ static void print_peers(const struct history *history)
 {
     char name[HISTORY_NAME_BYTES];
 
-    printf("%-20s %10s %10s %9s %8s %8s\n", "peer", "own steps", "loss", "accuracy", "rounds",
+    printf("%-20s %10s %10s %9s %8s %8s\n", "peer", "own steps", "train loss", "accuracy", "rounds",
            "aborted");
     for (size_t i = 0; i < history->peers; i++) {
         const struct track *track = &history->tracks[i];

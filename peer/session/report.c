@@ -292,8 +292,9 @@ void session_print_result(struct session *session)
         tell_stopped(session, report->step);
         return;
     }
-    printf("finished: %llu steps, loss %s%s, %llu rounds, %.1f s\n",
-           (unsigned long long)report->own_steps, loss_words(loss, loss_text, sizeof loss_text),
+    printf("finished: %llu steps, %s %s%s, %llu rounds, %.1f s\n",
+           (unsigned long long)report->own_steps, is_final ? "test loss" : "loss",
+           loss_words(loss, loss_text, sizeof loss_text),
            accuracy_words(accuracy, ", ", words, sizeof words),
            (unsigned long long)report->rounds_ok, session->wall_s);
 }

@@ -11,7 +11,7 @@ bytes() { printf '%b' "$(printf '\\x%s' "$@")"; }
 learned=0
 learns() { # learns SPEC MODEL
     learned=$((learned + 1))
-    accepted '^finished: 5 steps, loss [0-9]' "$gv" peer --listen 127.0.0.1:0 --averaging none --batch 8 \
+    accepted '^finished: 5 steps, test loss [0-9]' "$gv" peer --listen 127.0.0.1:0 --averaging none --batch 8 \
         --steps 5 --out "run$learned" --data "$1" --model "$2"
     accepted '"loss":\[[0-9]' "$gv" eval "run$learned/model.safetensors" --json
     # A spec is whole or an error: another one is not what is in --out.

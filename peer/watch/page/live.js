@@ -59,7 +59,7 @@ function showCards(s) {
     ...(isKnown(s.time_left_s) ? [[words(s.time_left_s, 's'), 'time left']] : []),
     [words(s.own_steps, 'count') + goal, 'own steps'],
     [words(s.step, 'count'), 'step of the model'],
-    [words(s.loss, 'plain'), 'loss'],
+    [words(s.loss, 'plain'), 'training loss'],
     ...(isKnown(s.accuracy) ? [[words(s.accuracy, 'percent'), 'test accuracy']] : []),
     isKnown(s.tokens_per_s) ? [words(s.tokens_per_s, 'count'), 'tokens a second']
       : [words(s.samples_per_s, 'count'), 'samples a second'],
