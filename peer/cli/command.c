@@ -8,6 +8,8 @@
 #include "gossip/wire/address.h"
 #include "kernels/device/device.h"
 #include "peer/env/env.h"
+#include "replica/formats/model_file.h"
+#include "replica/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +127,32 @@ enum rc command_check_data(const struct options *options, struct fault *why)
         return fault_set(why, RC_USAGE, "--tokenizer is for --data text:FILE or tokens:FILE");
     }
     return RC_OK;
+}
+
+enum rc command_model_tokenizer(const struct model_card *card, const char *path, const char *given,
+                                struct tokenizer **tokenizer, struct fault *why)
+{
+    struct tokenizer *opened = NULL;
+    char found[MODEL_PATH_BYTES];
+    struct digest digest;
+    enum rc rc;
+
+    if (!model_tokenizer_find(card, path, given, found)) {
+        return model_tokenizer_check(card, path, NULL, why);
+    }
+    rc = tokenizer_open(found, &opened, why);
+    if (rc != RC_OK) return rc;
+    digest = tokenizer_digest(opened);
+    rc = model_tokenizer_check(card, path, &digest, why);
+    if (rc == RC_OK && tokenizer_symbols(opened) > card->symbols) {
+        rc = fault_set(why, RC_MISMATCH, "%s knows %u tokens, and %s has %u; pass its own", path,
+                       card->symbols, found, tokenizer_symbols(opened));
+    }
+    if (rc == RC_OK)
+        *tokenizer = opened;
+    else
+        tokenizer_close(opened);
+    return rc;
 }
 
 void command_tell_precision(const struct backend *backend, const struct log *log)

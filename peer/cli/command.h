@@ -15,6 +15,8 @@
 struct backend;
 struct comparison;
 struct json;
+struct model_card;
+struct tokenizer;
 
 enum exit_code {
     EXIT_DONE = 0,
@@ -62,6 +64,13 @@ MUST_USE enum rc command_check_out(const char *out, const char *const *inputs, s
                                    struct fault *why);
 /** RC_USAGE where --labels or --tokenizer is given for --data that have no use for it. */
 MUST_USE enum rc command_check_data(const struct options *options, struct fault *why);
+/** The tokenizer of the model in file `path`: `given` (may be NULL), that which it states, or one
+ *  beside it; NULL: there is none, and it was trained with none. Its tokens may be fewer than the
+ *  model's, whose number others round up. As model_tokenizer_check() and tokenizer_open();
+ *  RC_MISMATCH where they are more. */
+MUST_USE enum rc command_model_tokenizer(const struct model_card *card, const char *path,
+                                         const char *given, struct tokenizer **tokenizer,
+                                         struct fault *why);
 /** Say what became of --precision bf16. */
 void command_tell_precision(const struct backend *backend, const struct log *log);
 /** Who computes convolutions and attention, and why, where there was a choice. Once layers are

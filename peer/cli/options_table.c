@@ -88,10 +88,12 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "file has llm.c's form; it is written beside the old one and replaces it at the end."},
     [COMMAND_EXPORT] =
         {"export", "FILE", 1, 1, "a model file for other programs",
-         "grapevine export a/model.safetensors --to onnx --out model.onnx",
+         "grapevine export a/model.safetensors --to onnx --out model.onnx\n"
+         "grapevine export student.safetensors --to page --out page",
          "ONNX: opset 17, any batch, with the normalisation of the input inside. safetensors: "
          "tensors without what only training needs; models of GPT-2's form in Hugging Face's "
-         "names."},
+         "names. page: a folder with a page that classifies images in a browser, from any server "
+         "or from none. gguf: for llama.cpp, models of GPT-2's form with their tokenizer."},
     [COMMAND_KEYGEN] = {"keygen", "", 0, 0,
                         "make an identity, a key that closes a swarm, or a certificate",
                         "grapevine keygen --swarm-key --out swarm.key\n"
@@ -243,6 +245,8 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"tokenizer", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL) | ON(GENERATE), "FILE", NULL, 0,
      0, "of a model of text (default: the file that it states, or one beside it)", OF_RUN},
+    {"tokenizer", OPTION_TEXT, GROUP_USING, ON(EXPORT), "FILE", NULL, 0, 0,
+     "of gguf: the model's tokenizer (default: the file that it states, or one beside it)", OF_RUN},
     {"tokenizer", OPTION_TEXT, GROUP_USING, ON(TOKENIZE), "FILE", NULL, 0, 0,
      "a tokenizer.json, vocab.bpe or merges.txt of byte-level BPE, or a folder with one", OF_RUN},
     {"data", OPTION_TEXT, GROUP_USING, ON(PREDICT), "SPEC", NULL, 0, 0,
@@ -452,8 +456,18 @@ const struct option_row option_rows[] = {
     {"top-p", OPTION_REAL, GROUP_USING, ON(GENERATE), "P", NULL, 1e-6, 1,
      "choose among the likeliest tokens that have this probability together (default: all)",
      OF_RUN},
-    {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors", NULL, 0, 0,
+    {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors|page|gguf", NULL, 0, 0,
      "the form to write", OF_RUN},
+    {"data", OPTION_TEXT, GROUP_USING, ON(EXPORT), "SPEC", NULL, 0, 0,
+     "of a page: show samples for testing of these data (default: those of digits and "
+     "fashion-mnist, none of others)",
+     OF_RUN},
+    {"labels", OPTION_TEXT, GROUP_USING, ON(EXPORT), "A,B,...", NULL, 0, 0,
+     "of a page: the names of the classes in their order (default: those that the model has)",
+     OF_RUN},
+    {"runtime", OPTION_TEXT, GROUP_USING, ON(EXPORT), "FILE", NULL, 0, 0,
+     "of a page: runtime.js as peer/watch/page/runtime.sh makes it (default: where that puts it)",
+     OF_RUN},
 
     /* output */
     {"out", OPTION_TEXT, GROUP_OUTPUT, PEERS, "DIR", NULL, 0, 0,
@@ -475,8 +489,9 @@ const struct option_row option_rows[] = {
      "all reports of all peers as a table too", OF_RUN},
     {"tensorboard", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "DIR", NULL, 0, 0,
      "the same as event files for TensorBoard, a folder a peer", OF_RUN},
-    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT) | ON(TOKENIZE), "FILE", NULL, 0, 0,
-     "the new file", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(TOKENIZE), "FILE", NULL, 0, 0, "the new file", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT), "FILE", NULL, 0, 0,
+     "the new file; of a page the folder", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
      "the new file (default identity.key, swarm.key, member.cert or deny.list)", OF_RUN},
     {"swarm-key", OPTION_SWITCH, GROUP_OUTPUT, ON(KEYGEN), NULL, NULL, 0, 0,

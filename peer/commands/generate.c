@@ -75,30 +75,17 @@ static enum rc take_tokens(struct generator *g, size_t prompt_count)
     return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
 }
 
-/* The tokenizer that the model was trained with. Its tokens may be fewer than the model's, whose
- * number others round up. */
+/* The tokenizer that the model was trained with. */
 static enum rc open_tokenizer(struct generator *g)
 {
     const char *given = options_text(g->options, "tokenizer");
-    char path[MODEL_PATH_BYTES];
-    struct digest digest;
-    enum rc rc;
+    enum rc rc = command_model_tokenizer(&g->card, g->path, given, &g->tokenizer, g->why);
 
-    if (!model_tokenizer_find(&g->card, g->path, given, path)) {
-        rc = model_tokenizer_check(&g->card, g->path, NULL, g->why);
-        if (rc != RC_OK || g->card.has_symbol_bytes) return rc;
-        return fault_set(g->why, RC_USAGE,
-                         "%s does not say which bytes its tokens stand for; pass --tokenizer FILE, "
-                         "or --prompt-tokens with their numbers",
-                         g->path);
-    }
-    rc = tokenizer_open(path, &g->tokenizer, g->why);
-    if (rc != RC_OK) return rc;
-    digest = tokenizer_digest(g->tokenizer);
-    rc = model_tokenizer_check(&g->card, g->path, &digest, g->why);
-    if (rc != RC_OK || tokenizer_symbols(g->tokenizer) <= g->card.symbols) return rc;
-    return fault_set(g->why, RC_MISMATCH, "%s knows %u tokens, and %s has %u; pass its own",
-                     g->path, g->card.symbols, path, tokenizer_symbols(g->tokenizer));
+    if (rc != RC_OK || g->tokenizer != NULL || g->card.has_symbol_bytes) return rc;
+    return fault_set(g->why, RC_USAGE,
+                     "%s does not say which bytes its tokens stand for; pass --tokenizer FILE, or "
+                     "--prompt-tokens with their numbers",
+                     g->path);
 }
 
 static enum rc encode_text(struct generator *g, const char *text, size_t bytes)

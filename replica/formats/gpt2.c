@@ -23,12 +23,6 @@
 
 enum { HEAD_VALUES = 64, FOREIGN_NAME_BYTES = 96 };
 
-struct form {
-    uint32_t layers, heads, width, inner, context, symbols;
-    bool is_tied;
-    bool is_exact; /* GELU; otherwise by tanh, as in GPT-2 itself */
-};
-
 static const char prefix[] = "transformer.";
 
 /* ---- pairs of names ---- */
@@ -69,7 +63,7 @@ static const struct {
 };
 
 /* Pair number `i`; false behind the last. */
-static bool pair_at(const struct form *form, size_t i, struct pair *pair)
+static bool pair_at(const struct gpt2_form *form, size_t i, struct pair *pair)
 {
     size_t in_layers = ARRAY_COUNT(of_layer) * form->layers, row = i % ARRAY_COUNT(of_layer);
     uint32_t layer = (uint32_t)(i / ARRAY_COUNT(of_layer)), number;
@@ -111,7 +105,7 @@ bool gpt2_is_file(const struct tensor_file *file)
 }
 
 /* The spec of the form, written out as layers_format() does. RC_LIMIT when `cap` is too small. */
-static enum rc spec_of(const struct form *form, char *text, size_t cap)
+static enum rc spec_of(const struct gpt2_form *form, char *text, size_t cap)
 {
     size_t at = (size_t)snprintf(text, cap, "embed:%u positions:%u", form->width, form->context);
 
@@ -169,7 +163,7 @@ static bool is_head_tied(const struct tensor_file *file)
            memcmp(head->bytes, embed->bytes, head->bytes_count) == 0;
 }
 
-static enum rc heads_of(const struct tensor_file *file, const char *name, struct form *form,
+static enum rc heads_of(const struct tensor_file *file, const char *name, struct gpt2_form *form,
                         struct fault *why)
 {
     const char *text = tensor_file_get(file, "n_head");
@@ -192,8 +186,8 @@ static enum rc heads_of(const struct tensor_file *file, const char *name, struct
                      name, form->width, HEAD_VALUES);
 }
 
-static enum rc form_of_file(const struct tensor_file *file, const char *name, struct form *form,
-                            struct fault *why)
+static enum rc form_of_file(const struct tensor_file *file, const char *name,
+                            struct gpt2_form *form, struct fault *why)
 {
     const char *gelu = tensor_file_get(file, "activation_function");
     uint64_t embed[2] = {0}, positions[2] = {0}, inner[2] = {0};
@@ -202,7 +196,7 @@ static enum rc form_of_file(const struct tensor_file *file, const char *name, st
     if (rc == RC_OK) rc = matrix_of(file, name, "wpe.weight", positions, why);
     if (rc == RC_OK) rc = matrix_of(file, name, "h.0.mlp.c_fc.weight", inner, why);
     if (rc != RC_OK) return rc;
-    *form = (struct form){
+    *form = (struct gpt2_form){
         .layers = count_layers(file),
         .width = (uint32_t)embed[1],
         .inner = (uint32_t)inner[1],
@@ -239,7 +233,7 @@ enum rc gpt2_card_read(const struct tensor_file *file, const char *name, struct 
                        struct fault *why)
 {
     const char *data = tensor_file_get(file, "data");
-    struct form form;
+    struct gpt2_form form;
     struct model_card read = {.input = MODEL_INPUT_TOKENS, .channels = 1, .height = 1};
     enum rc rc = form_of_file(file, name, &form, why);
 
@@ -351,7 +345,7 @@ static enum rc fill_pair(struct model *model, const struct tensor_file *file, co
 enum rc gpt2_fill(struct model *model, const struct tensor_file *file, const char *name,
                   struct fault *why)
 {
-    struct form form;
+    struct gpt2_form form;
     struct pair pair;
     enum rc rc = form_of_file(file, name, &form, why);
 
@@ -363,8 +357,7 @@ enum rc gpt2_fill(struct model *model, const struct tensor_file *file, const cha
 
 /* ---- writing ---- */
 
-/* False: the model is of another form. */
-static bool form_of_model(const struct model *model, struct form *form)
+bool gpt2_form_of(const struct model *model, struct gpt2_form *form)
 {
     const struct tensor *embed = schema_find(&model->schema, "embed1.weight");
     const struct tensor *positions = schema_find(&model->schema, "positions1.weight");
@@ -372,10 +365,10 @@ static bool form_of_model(const struct model *model, struct form *form)
     char spec[LAYERS_TEXT_BYTES];
 
     if (embed == NULL || positions == NULL || inner == NULL) return false;
-    *form = (struct form){.width = embed->shape[1],
-                          .inner = inner->shape[0],
-                          .context = positions->shape[0],
-                          .symbols = embed->shape[0]};
+    *form = (struct gpt2_form){.width = embed->shape[1],
+                               .inner = inner->shape[0],
+                               .context = positions->shape[0],
+                               .symbols = embed->shape[0]};
     for (uint32_t i = 0; i < model->stages_count; i++) {
         const struct stage *stage = &model->stages[i];
         if (stage->ops == &stage_embed_ops) form->is_tied = stage->partner != NO_STAGE;
@@ -390,9 +383,9 @@ static bool form_of_model(const struct model *model, struct form *form)
 
 bool gpt2_is_form(const struct model *model)
 {
-    struct form form;
+    struct gpt2_form form;
 
-    return form_of_model(model, &form);
+    return gpt2_form_of(model, &form);
 }
 
 /* One tensor, in `room` if it has to be turned. */
@@ -430,7 +423,7 @@ static enum rc set_count(struct tensor_file *file, const char *key, uint32_t cou
 }
 
 /* The fields of config.json that such a model has; "format" is what readers in Python ask for. */
-static enum rc set_metadata(const struct form *form, const struct model_card *card,
+static enum rc set_metadata(const struct gpt2_form *form, const struct model_card *card,
                             struct tensor_file *file)
 {
     char symbols[2 * MODEL_SYMBOLS_MAX + 1] = "";
@@ -462,11 +455,11 @@ enum rc gpt2_save(const struct model *model, const struct model_card *card, cons
 {
     struct tensor_file *file = tensor_file_create();
     float *room = mem_raw(model->schema.values[SECTION_PARAMETERS] * sizeof *room), *at = room;
-    struct form form;
+    struct gpt2_form form;
     struct pair pair;
     enum rc rc = file == NULL || room == NULL ? RC_NOMEM : RC_OK;
 
-    CHECK(model->backend->is_host && form_of_model(model, &form));
+    CHECK(model->backend->is_host && gpt2_form_of(model, &form));
     if (rc == RC_OK) rc = set_metadata(&form, card, file);
     for (size_t i = 0; rc == RC_OK && pair_at(&form, i, &pair); i++) {
         rc = add_pair(model, &pair, &at, file);

@@ -10,10 +10,17 @@
 #include "base/rc.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct model;
 struct model_card;
 struct tensor_file;
+
+struct gpt2_form {
+    uint32_t layers, heads, width, inner, context, symbols;
+    bool is_tied;
+    bool is_exact; /* GELU; otherwise by tanh, as in GPT-2 itself */
+};
 
 /** Whether the tensors have Hugging Face's names for GPT-2, with or without `transformer.`. */
 bool gpt2_is_file(const struct tensor_file *file);
@@ -28,6 +35,8 @@ MUST_USE enum rc gpt2_fill(struct model *model, const struct tensor_file *file, 
                            struct fault *why);
 /** Whether the model has the form that such files hold. */
 bool gpt2_is_form(const struct model *model);
+/** The same; `form` is then what it is. */
+bool gpt2_form_of(const struct model *model, struct gpt2_form *form);
 /** Write it to `path` under those names, with what is needed to read it back in the metadata. */
 MUST_USE enum rc gpt2_save(const struct model *model, const struct model_card *card,
                            const char *path, struct fault *why);

@@ -41,6 +41,27 @@ static int byte_of(uint32_t code)
     }
 }
 
+size_t tokenizer_spell(const uint8_t *bytes, size_t count, char *text)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t code = bytes[i];
+        if (!is_seen(code)) {
+            code = 0x100;
+            for (unsigned byte = 0; byte < bytes[i]; byte++)
+                code += !is_seen(byte);
+        }
+        if (code < 0x80) {
+            text[at++] = (char)code;
+            continue;
+        }
+        text[at++] = (char)(0xC0 | code >> 6);
+        text[at++] = (char)(0x80 | (code & 0x3F));
+    }
+    return at;
+}
+
 bool spelling_read(const char *text, size_t count, struct spelling *spelling)
 {
     const uint8_t *from = (const uint8_t *)text;

@@ -41,6 +41,7 @@ static const char *const known[] = {
 
 struct pattern {
     pcre2_code *code;
+    const char *text;
 };
 
 struct matcher {
@@ -106,8 +107,14 @@ enum rc pattern_create(const char *text, bool with_jit, struct pattern **pattern
     }
     /* Where a system allows no code made at run time, patterns are interpreted. */
     if (with_jit) (void)pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+    made->text = known[i];
     *pattern = made;
     return RC_OK;
+}
+
+const char *pattern_text(const struct pattern *pattern)
+{
+    return pattern->text;
 }
 
 void pattern_destroy(struct pattern *pattern)

@@ -27,6 +27,8 @@ const char *pattern_known(size_t i);
 MUST_USE enum rc pattern_create(const char *text, bool with_jit, struct pattern **pattern,
                                 struct fault *why);
 void pattern_destroy(struct pattern *pattern);
+/** That of pattern_known() which it is. */
+const char *pattern_text(const struct pattern *pattern);
 
 /** NULL: out of memory. Keeps `pattern`. */
 struct matcher *matcher_create(const struct pattern *pattern);

@@ -214,6 +214,26 @@ const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token
     return vocabulary_bytes(&tokenizer->vocabulary, token, count);
 }
 
+bool tokenizer_is_added(const struct tokenizer *tokenizer, uint32_t token)
+{
+    return token < tokenizer->vocabulary.count && tokenizer->vocabulary.tokens[token].is_apart;
+}
+
+bool tokenizer_merge(const struct tokenizer *tokenizer, size_t rank, uint32_t pair[2])
+{
+    const struct vocabulary *v = &tokenizer->vocabulary;
+
+    if (rank >= v->merges_count) return false;
+    pair[0] = v->merges[rank].left;
+    pair[1] = v->merges[rank].right;
+    return true;
+}
+
+bool tokenizer_is_gpt2s(const struct tokenizer *tokenizer)
+{
+    return pattern_text(tokenizer->pattern) == pattern_gpt2 && !tokenizer->whole_first;
+}
+
 /* ---- tokens ---- */
 
 enum rc token_list_add(struct token_list *list, uint32_t token)

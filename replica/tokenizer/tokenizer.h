@@ -36,6 +36,21 @@ uint32_t tokenizer_end(const struct tokenizer *tokenizer);
 /** What a token stands for; no bytes where the number has no token. */
 const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t token, size_t *count);
 
+/* For who writes tokenizers in other forms: */
+
+enum { TOKENIZER_SPELLING_BYTES = 2048 }; /* of any token's bytes, spelt */
+
+/** A token that is looked for in texts as it stands, and no merge leads to. */
+bool tokenizer_is_added(const struct tokenizer *tokenizer, uint32_t token);
+/** The two tokens of a merge, in the order in which they were learned; false past the last. */
+bool tokenizer_merge(const struct tokenizer *tokenizer, size_t rank, uint32_t pair[2]);
+/** Its words are those of GPT-2's pattern, and of each the pair of the lowest rank is joined first,
+ *  whether the word is a token or not. */
+bool tokenizer_is_gpt2s(const struct tokenizer *tokenizer);
+/** Bytes as such files spell them, a character of UTF-8 each, without NUL; returns how many bytes
+ *  that takes, up to twice `count`. */
+size_t tokenizer_spell(const uint8_t *bytes, size_t count, char *text);
+
 /* Numbers of tokens, one after another. All zero at first. */
 struct token_list {
     uint32_t *tokens;
