@@ -10,10 +10,20 @@
 
 #include <string.h>
 
-static enum rc write_as(const char *form, struct model *model, struct model_card *card,
-                        const char *path, struct fault *why)
+/* What is in hand. */
+struct exporting {
+    struct tensor_file *file;
+    struct model *model;
+    struct model_card card;
+};
+
+static enum rc write_as(const char *form, struct exporting *from, const char *path,
+                        struct fault *why)
 {
-    if (strcmp(form, "onnx") == 0) return export_onnx(model, card, path, why);
+    struct model *model = from->model;
+    const struct model_card *card = &from->card;
+
+    if (strcmp(form, "onnx") == 0) return export_onnx(model, card, from->file, path, why);
     if (gpt2_is_form(model)) return gpt2_save(model, card, path, why);
     return model_save_as(model, card, path, why);
 }
@@ -42,9 +52,7 @@ int command_export(struct options *options)
     const struct cpu_backend_options request = {.threads = 1}; /* whose memory is the host's */
     const char *form = options_text(options, "to"), *path = options_text(options, "out");
     struct backend *backend = NULL;
-    struct tensor_file *file = NULL;
-    struct model *model = NULL;
-    struct model_card card;
+    struct exporting e = {.file = NULL};
     struct fault why = {""};
     size_t count;
     const char *from = options_arguments(options, &count)[0];
@@ -58,12 +66,12 @@ int command_export(struct options *options)
     backend = cpu_backend_create(&request);
     if (backend == NULL) rc = fault_set(&why, RC_NOMEM, "device cpu: out of memory");
     if (rc == RC_OK) rc = command_check_out(path, &from, 1, &why);
-    if (rc == RC_OK) rc = tensor_file_load(from, &file, &why);
-    if (rc == RC_OK) rc = model_load(backend, file, from, 1, false, &model, &card, &why);
-    tensor_file_destroy(file);
-    if (rc == RC_OK) rc = write_as(form, model, &card, path, &why);
-    if (rc == RC_OK) tell(options, model, form, path);
-    model_destroy(model);
+    if (rc == RC_OK) rc = tensor_file_load(from, &e.file, &why);
+    if (rc == RC_OK) rc = model_load(backend, e.file, from, 1, false, &e.model, &e.card, &why);
+    if (rc == RC_OK) rc = write_as(form, &e, path, &why);
+    if (rc == RC_OK) tell(options, e.model, form, path);
+    tensor_file_destroy(e.file);
+    model_destroy(e.model);
     backend_destroy(backend);
     return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
 }
