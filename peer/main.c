@@ -54,6 +54,7 @@ static const command_function commands[COMMAND_COUNT] = {
     [COMMAND_GENERATE] = command_generate, [COMMAND_TOKENIZE] = command_tokenize,
     [COMMAND_SIMULATE] = command_simulate, [COMMAND_JOIN] = command_join,
     [COMMAND_HELP] = command_help,         [COMMAND_COMPLETION] = command_completion,
+    [COMMAND_COMPACT] = command_compact,
 };
 
 static int print_config(const struct options *options)

@@ -33,6 +33,7 @@ int command_peer(struct options *options);
 int command_join(struct options *options);
 int command_testnet(struct options *options); /* testnet/command_testnet.c */
 int command_distill(struct options *options);
+int command_compact(struct options *options);
 int command_average(struct options *options);
 int command_eval(struct options *options);
 int command_report(struct options *options); /* testnet/command_report.c */

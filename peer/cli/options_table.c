@@ -5,14 +5,11 @@
 #include "peer/cli/options_table.h"
 
 #include "base/check.h"
-#include "base/words.h"
-
-#include <string.h>
 
 #define ON(command) (1u << COMMAND_##command)
 #define PEERS       (ON(PEER) | ON(JOIN))
 #define RUNS        (PEERS | ON(TESTNET))
-#define LEARNS      (RUNS | ON(DISTILL))
+#define LEARNS      (RUNS | ON(DISTILL) | ON(COMPACT))
 #define JUDGES      (ON(AVERAGE) | ON(EVAL))
 #define ASKS        (ON(PREDICT) | ON(GENERATE))
 #define ASKS_PEERS  (ON(STATUS) | ON(TOP))
@@ -50,6 +47,13 @@ const struct command_row command_rows[COMMAND_COUNT] = {
     [COMMAND_DISTILL] =
         {"distill", "", 0, 0, "train one small student on the predictions of several models",
          "grapevine distill --teachers grapevine-run --student mlp --data fashion-mnist", NULL},
+    [COMMAND_COMPACT] =
+        {"compact", "FILE", 1, 1, "a model file in less room: int8 weights, pruned ones left out",
+         "grapevine compact student.safetensors --out small.safetensors\n"
+         "grapevine compact student.safetensors --prune 0.8 --data fashion-mnist --out "
+         "small.safetensors",
+         "Everything that reads model files reads it. 'grapevine export --to onnx' of an int8 file "
+         "writes int8 weights, --to safetensors float32."},
     [COMMAND_AVERAGE] =
         {"average", "FILE FILE...", 2, 1024, "write the parameter average of several models",
          "grapevine average a/model.safetensors b/model.safetensors --out average.safetensors",
@@ -236,6 +240,10 @@ const struct option_row option_rows[] = {
      "digits, fashion-mnist, idx:DIR, cifar10:DIR, ... (default: what the first file was trained "
      "on)",
      OF_RUN},
+    {"data", OPTION_TEXT, GROUP_TRAINING, ON(COMPACT), "SPEC", NULL, 0, 0,
+     "to judge the model by before and after, and to fine-tune it on (default with --prune: what "
+     "the file was trained on)",
+     OF_RUN},
     {"data", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", "digits", 0, 0,
      "with --model: the data it is to learn from", OF_RUN},
     {"tokenizer", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(INSPECT) | ON(DOCTOR), "FILE", NULL, 0, 0,
@@ -243,8 +251,9 @@ const struct option_row option_rows[] = {
      "folder "
      "with one; without it a text's bytes are its tokens",
      OF_RUN},
-    {"tokenizer", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL) | ON(GENERATE), "FILE", NULL, 0,
-     0, "of a model of text (default: the file that it states, or one beside it)", OF_RUN},
+    {"tokenizer", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL) | ON(COMPACT) | ON(GENERATE),
+     "FILE", NULL, 0, 0, "of a model of text (default: the file that it states, or one beside it)",
+     OF_RUN},
     {"tokenizer", OPTION_TEXT, GROUP_USING, ON(EXPORT), "FILE", NULL, 0, 0,
      "of gguf: the model's tokenizer (default: the file that it states, or one beside it)", OF_RUN},
     {"tokenizer", OPTION_TEXT, GROUP_USING, ON(TOKENIZE), "FILE", NULL, 0, 0,
@@ -280,7 +289,7 @@ const struct option_row option_rows[] = {
      "constant, step:every=30%,gamma=0.1, linear:min=0, cosine:min=0 or "
      "grow:every=30%,factor=2,max=16, each with warmup=5% or warmup=STEPS",
      OF_RUN},
-    {"schedule", OPTION_TEXT, GROUP_TRAINING, ON(DISTILL), "SPEC", "cosine", 0, 0,
+    {"schedule", OPTION_TEXT, GROUP_TRAINING, ON(DISTILL) | ON(COMPACT), "SPEC", "cosine", 0, 0,
      "constant, step:every=30%,gamma=0.1, linear:min=0 or cosine:min=0, each with warmup=5% or "
      "warmup=STEPS",
      OF_RUN},
@@ -456,6 +465,12 @@ const struct option_row option_rows[] = {
     {"top-p", OPTION_REAL, GROUP_USING, ON(GENERATE), "P", NULL, 1e-6, 1,
      "choose among the likeliest tokens that have this probability together (default: all)",
      OF_RUN},
+    {"to", OPTION_CHOICE, GROUP_USING, ON(COMPACT), "int8|f32", "int8", 0, 0,
+     "how weights are written; f32 for pruned ones as they are", OF_RUN},
+    {"prune", OPTION_REAL, GROUP_USING, ON(COMPACT), "SHARE", NULL, 0, 0.99,
+     "set this share of the weights to 0, those of least magnitude", OF_RUN},
+    {"epochs", OPTION_REAL, GROUP_TRAINING, ON(COMPACT), "X", "1", 0, 1e9,
+     "with --prune: passes over the training samples to fine-tune in; 0: none", OF_RUN},
     {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors|page|gguf", NULL, 0, 0,
      "the form to write", OF_RUN},
     {"data", OPTION_TEXT, GROUP_USING, ON(EXPORT), "SPEC", NULL, 0, 0,
@@ -480,6 +495,8 @@ const struct option_row option_rows[] = {
      "a folder for everything; not empty: say --resume or --fresh", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DISTILL), "FILE", "student.safetensors", 0, 0,
      "where the student goes (default with --report DIR: in that folder)", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(COMPACT), "FILE", "compact.safetensors", 0, 0,
+     "where the smaller model goes", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(AVERAGE), "FILE", "average.safetensors", 0, 0,
      "where the average goes", OF_RUN},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(REPORT), "FILE", NULL, 0, 0,
@@ -561,134 +578,4 @@ const char *option_group_title(enum option_group group)
 
     CHECK((unsigned)group < GROUP_COUNT);
     return titles[group];
-}
-
-static bool is_named(const struct option_row *row, const char *name, size_t length)
-{
-    return strlen(row->name) == length && memcmp(row->name, name, length) == 0;
-}
-
-size_t option_find(enum command_id command, const char *name, size_t name_length)
-{
-    for (size_t i = 0; i < option_rows_count; i++) {
-        const struct option_row *row = &option_rows[i];
-
-        if ((row->commands >> command & 1u) != 0 && is_named(row, name, name_length)) return i;
-    }
-    return SIZE_MAX;
-}
-
-size_t option_find_any(const char *name, size_t name_length)
-{
-    for (size_t i = 0; i < option_rows_count; i++) {
-        if (is_named(&option_rows[i], name, name_length)) return i;
-    }
-    return SIZE_MAX;
-}
-
-const char *option_nearest(enum command_id command, const char *name)
-{
-    static const struct word_synonym synonyms[] = {
-        {"learning-rate", "lr"},
-        {"batch-size", "batch"},
-        {"dataset", "data"},
-        {"method", "averaging"},
-        {"strategy", "averaging"},
-        {"compression", "codec"},
-        {"port", "listen"},
-        {"join", "bootstrap"},
-        {"connect", "bootstrap"},
-        {"initial-peers", "bootstrap"},
-        {"key", "swarm-key"},
-        {"name", "swarm-name"},
-        {"output", "out"},
-        {"dir", "out"},
-        {"gpu", "device"},
-        {"workers", "threads"},
-        {"num-workers", "threads"},
-        {"nproc", "peers"},
-        {"vocab", "tokenizer"},
-        {"nucleus", "top-p"},
-        {"max-steps", "steps"},
-        {"duration", "time"},
-        {"checkpoint", "init"},
-        {"pretrained", "init"},
-        {NULL, NULL},
-    };
-    const char *names[OPTIONS_MAX], *ours = word_synonym(name, synonyms);
-    size_t count = 0;
-
-    CHECK(option_rows_count <= OPTIONS_MAX);
-    for (size_t i = 0; i < option_rows_count; i++) {
-        const struct option_row *row = &option_rows[i];
-
-        if (command != COMMAND_NONE && (row->commands >> command & 1u) == 0) continue;
-        if (ours != NULL && strcmp(row->name, ours) == 0) return ours;
-        names[count++] = row->name;
-    }
-    return word_nearest(name, names, count);
-}
-
-static enum rc unknown_command(const char *word, struct fault *why)
-{
-    static const struct word_synonym synonyms[] = {
-        {"train", "peer"},
-        {"run", "peer"},
-        {"start", "peer"},
-        {"worker", "peer"},
-        {"serve", "peer"},
-        {"server", "peer"},
-        {"client", "peer"},
-        {"init", "peer"},
-        {"hivemind", "peer"},
-        {"flower", "peer"},
-        {"gossip", "peer --averaging ad-psgd"},
-        {"connect", "join"},
-        {"launch", "testnet"},
-        {"swarm", "testnet"},
-        {"quickstart", "testnet"},
-        {"test", "eval"},
-        {"evaluate", "eval"},
-        {"infer", "predict"},
-        {"merge", "average"},
-        {"convert", "export"},
-        {"show", "inspect"},
-        {"info", "inspect"},
-        {"sample", "generate"},
-        {"encode", "tokenize"},
-        {"tokenise", "tokenize"},
-        {"chat", "generate"},
-        {"watch", "top"},
-        {"monitor", "top"},
-        {"key", "keygen"},
-        {"benchmark", "bench"},
-        {"sim", "simulate"},
-        {"check", "doctor"},
-        {"man", "--man"},
-        {"ddp", "peer --averaging allreduce"},
-        {"fedavg", "peer --averaging local-sgd"},
-        {"mnist", "peer --data idx:DIR"},
-        {NULL, NULL},
-    };
-    const char *names[COMMAND_COUNT], *ours = word_synonym(word, synonyms), *nearest;
-
-    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++)
-        names[i - 1] = command_rows[i].name;
-    nearest = word_nearest(word, names, COMMAND_COUNT - 1);
-    if (ours != NULL || nearest != NULL)
-        return fault_set(
-            why, RC_USAGE, "unknown command %.80s: %s %s; 'grapevine help' lists the commands",
-            word, ours != NULL ? "write grapevine" : "did you mean", ours != NULL ? ours : nearest);
-    return fault_set(why, RC_USAGE, "unknown command %.80s; 'grapevine help' lists the commands",
-                     word);
-}
-
-enum rc options_find_command(const char *word, enum command_id *command, struct fault *why)
-{
-    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++) {
-        if (strcmp(word, command_rows[i].name) != 0) continue;
-        *command = (enum command_id)i;
-        return RC_OK;
-    }
-    return unknown_command(word, why);
 }

@@ -7,7 +7,7 @@
 
 #include "peer/cli/options.h"
 
-enum { OPTIONS_MAX = 160 };
+enum { OPTIONS_MAX = 192 };
 
 enum option_type {
     OPTION_TEXT,

@@ -24,6 +24,7 @@ struct export
     const struct options *options;
     const char *from, *path;
     char name[NAME_BYTES]; /* the model's, from its file's name */
+    struct tensor_file *file;
     struct model *model;
     struct model_card card;
     struct fault *why;
@@ -33,7 +34,7 @@ struct export
 
 static enum rc write_onnx(struct export *e)
 {
-    return export_onnx(e->model, &e->card, e->path, e->why);
+    return export_onnx(e->model, &e->card, e->file, e->path, e->why);
 }
 
 static enum rc write_safetensors(struct export *e)
@@ -154,7 +155,6 @@ int command_export(struct options *options)
 {
     const struct cpu_backend_options request = {.threads = 1}; /* whose memory is the host's */
     struct backend *backend = NULL;
-    struct tensor_file *file = NULL;
     struct fault why = {""};
     struct export e = {.options = options, .why = &why};
     size_t count;
@@ -167,11 +167,11 @@ int command_export(struct options *options)
     backend = cpu_backend_create(&request);
     if (backend == NULL) rc = fault_set(&why, RC_NOMEM, "device cpu: out of memory");
     if (rc == RC_OK) rc = command_check_out(e.path, &e.from, 1, &why);
-    if (rc == RC_OK) rc = tensor_file_load(e.from, &file, &why);
-    if (rc == RC_OK) rc = model_load(backend, file, e.from, 1, false, &e.model, &e.card, &why);
-    tensor_file_destroy(file);
+    if (rc == RC_OK) rc = tensor_file_load(e.from, &e.file, &why);
+    if (rc == RC_OK) rc = model_load(backend, e.file, e.from, 1, false, &e.model, &e.card, &why);
     if (rc == RC_OK) rc = form_of(options)->write(&e);
     if (rc == RC_OK) tell(&e);
+    tensor_file_destroy(e.file);
     model_destroy(e.model);
     backend_destroy(backend);
     return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);

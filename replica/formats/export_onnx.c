@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "replica/formats/export_onnx_plan.h"
 #include "replica/formats/model_file.h"
+#include "replica/formats/packed.h"
 
 #include <math.h>
 #include <string.h>
@@ -88,20 +89,49 @@ struct onnx_name export_number(struct export *e, float value)
     return export_constant(e, &value, (struct onnx_shape){0, {0}});
 }
 
+void export_int8(struct export *e, struct onnx_name name, struct onnx_shape shape,
+                 const int8_t *values, uint32_t axis, const float *scales)
+{
+    const struct onnx_name inputs[] = {onnx_fresh(e->onnx), onnx_fresh(e->onnx)};
+    const struct onnx_attribute along = {.name = "axis", .kind = ONNX_INT, .integer = axis};
+    const struct onnx_node node = {"DequantizeLinear", inputs, 2, &name, 1, &along, 1};
+
+    onnx_add_i8_copy(e->onnx, inputs[0], shape, values);
+    onnx_add_f32_copy(e->onnx, inputs[1], (struct onnx_shape){1, {shape.extents[axis]}}, scales);
+    onnx_add_node(e->onnx, &node);
+}
+
+static struct onnx_shape shape_of(const struct tensor *tensor)
+{
+    struct onnx_shape shape = {tensor->rank, {0}};
+
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        shape.extents[d] = tensor->shape[d];
+    }
+    return shape;
+}
+
+/* Write a tensor that the file has as int8. False: it is none. */
+static bool add_int8(struct export *e, const struct tensor *tensor)
+{
+    const float *scales;
+
+    if (e->file == NULL || !packed_int8(e->file, tensor, e->int8, &scales)) return false;
+    export_int8(e, name_of(tensor->name), shape_of(tensor), e->int8, 0, scales);
+    return true;
+}
+
 struct onnx_name export_tensor(struct export *e, const struct stage *stage, uint32_t i)
 {
     CHECK(i < stage->tensors_count);
     uint32_t number = stage->tensors[i];
     const struct tensor *tensor = &e->model->schema.tensors[number];
-    struct onnx_shape shape = {tensor->rank, {0}};
 
-    if (!e->is_written[number]) {
-        for (uint32_t d = 0; d < tensor->rank; d++) {
-            shape.extents[d] = tensor->shape[d];
-        }
-        onnx_add_f32(e->onnx, name_of(tensor->name), shape, stage_values(e->model, stage, i));
-        e->is_written[number] = true;
+    if (!e->is_written[number] && !add_int8(e, tensor)) {
+        onnx_add_f32(e->onnx, name_of(tensor->name), shape_of(tensor),
+                     stage_values(e->model, stage, i));
     }
+    e->is_written[number] = true;
     return name_of(tensor->name);
 }
 
@@ -572,20 +602,30 @@ static void put_ends(struct export *e)
     onnx_add_output(e->onnx, "logits", ONNX_FLOAT, ends_shape(last));
 }
 
-enum rc export_onnx(struct model *model, const struct model_card *card, const char *path,
-                    struct fault *why)
+static enum rc make_room(struct export *e)
 {
-    struct export e = {.model = model, .why = why};
-    enum rc rc = RC_OK;
+    const struct schema *schema = &e->model->schema;
+    size_t largest = 1;
+
+    for (uint32_t t = 0; t < schema->tensors_count; t++) {
+        if (schema->tensors[t].count > largest) largest = schema->tensors[t].count;
+    }
+    e->onnx = onnx_create();
+    e->at = mem_array(e->model->values_count, sizeof *e->at);
+    e->is_written = mem_array(schema->tensors_count, sizeof *e->is_written);
+    if (e->file != NULL) e->int8 = mem_array(largest, sizeof *e->int8);
+    if (e->onnx == NULL || e->at == NULL || e->is_written == NULL) return RC_NOMEM;
+    return e->file == NULL || e->int8 != NULL ? RC_OK : RC_NOMEM;
+}
+
+enum rc export_onnx(struct model *model, const struct model_card *card,
+                    const struct tensor_file *file, const char *path, struct fault *why)
+{
+    struct export e = {.model = model, .file = file, .why = why};
+    enum rc rc = make_room(&e);
 
     CHECK(model->backend->is_host);
-    e.onnx = onnx_create();
-    e.at = mem_array(model->values_count, sizeof *e.at);
-    e.is_written = mem_array(model->schema.tensors_count, sizeof *e.is_written);
-    if (e.onnx == NULL || e.at == NULL || e.is_written == NULL) {
-        rc = RC_NOMEM;
-        goto out;
-    }
+    if (rc != RC_OK) goto out;
     e.at[0] = normalise(&e, name_of("input"));
     for (uint32_t i = 0; rc == RC_OK && i < model->stages_count; i++) {
         rc = export_stage(&e, &model->stages[i]);
@@ -600,5 +640,6 @@ out:
     onnx_destroy(e.onnx);
     mem_free(e.at);
     mem_free(e.is_written);
+    mem_free(e.int8);
     return rc;
 }

@@ -13,6 +13,8 @@
 struct export
 {
     struct model *model;
+    const struct tensor_file *file; /* where it came from, whose int8 weights stay so; NULL */
+    int8_t *int8;                   /* room for any of these */
     struct onnx *onnx;
     struct onnx_name *at;  /* [values]: where each value of the model is found */
     bool *is_written;      /* [tensors of the schema] */
@@ -42,6 +44,9 @@ struct onnx_name export_reshape(struct export *e, struct onnx_name x, const int6
                                 size_t rank);
 struct onnx_name export_integers(struct export *e, const int64_t *values, size_t count);
 struct onnx_name export_constant(struct export *e, const float *values, struct onnx_shape shape);
+/** int8 values, and the scale of each part along `axis`, multiplied out as `name`. */
+void export_int8(struct export *e, struct onnx_name name, struct onnx_shape shape,
+                 const int8_t *values, uint32_t axis, const float *scales);
 struct onnx_name export_number(struct export *e, float value);
 /** Tensor `i` of the stage, by its name in model files; written when it is first asked for. */
 struct onnx_name export_tensor(struct export *e, const struct stage *stage, uint32_t i);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "kernels/sequence.h"
 #include "replica/formats/export_onnx_plan.h"
+#include "replica/formats/packed.h"
 
 #include <math.h>
 #include <string.h>
@@ -148,15 +149,39 @@ enum rc export_attention(struct export *e, const struct stage *stage)
 
 /* ---- recurrent layers ---- */
 
-/* Blocks of `block` values from our order of gates to ONNX's. */
-static void order_gates(enum recurrent_kind kind, size_t block, const float *from, float *to)
+/* Blocks of `block` bytes from our order of gates to ONNX's. */
+static void order_gates(enum recurrent_kind kind, size_t block, const void *from, void *to)
 {
     static const uint32_t orders[3][4] = {
         [RECURRENT_RNN] = {0}, [RECURRENT_GRU] = {1, 0, 2}, [RECURRENT_LSTM] = {0, 3, 1, 2}};
 
     for (uint32_t g = 0; g < recurrent_gates(kind); g++) {
-        memcpy(to + g * block, from + orders[kind][g] * block, block * sizeof *to);
+        memcpy((uint8_t *)to + g * block, (const uint8_t *)from + orders[kind][g] * block, block);
     }
+}
+
+/* The same of a weight that the file has as int8: *is_int8 says whether it has. */
+static enum rc int8_gates_of(struct export *e, const struct stage *stage,
+                             const struct tensor *tensor, bool *is_int8, struct onnx_name *name)
+{
+    enum recurrent_kind kind = (enum recurrent_kind)stage->layer.variant;
+    const size_t hidden = stage->layer.count, rows = tensor->shape[0], count = tensor->count;
+    const struct onnx_shape shape = {3, {1, (int64_t)rows, (int64_t)(count / rows)}};
+    int8_t *values = mem_array(count, sizeof *values);
+    float *scales = mem_array(rows, sizeof *scales);
+    const float *from;
+    enum rc rc = values == NULL || scales == NULL ? RC_NOMEM : RC_OK;
+
+    *is_int8 = rc == RC_OK && packed_int8(e->file, tensor, e->int8, &from);
+    if (*is_int8) {
+        order_gates(kind, hidden * (count / rows), e->int8, values);
+        order_gates(kind, hidden * sizeof *scales, from, scales);
+        *name = onnx_fresh(e->onnx);
+        export_int8(e, *name, shape, values, 1, scales);
+    }
+    mem_free(values);
+    mem_free(scales);
+    return rc;
 }
 
 /* Tensor `i` with its gates in order; both biases make one. */
@@ -166,14 +191,19 @@ static enum rc gates_of(struct export *e, const struct stage *stage, uint32_t i,
     enum recurrent_kind kind = (enum recurrent_kind)stage->layer.variant;
     const struct tensor *tensor = &e->model->schema.tensors[stage->tensors[i]];
     size_t hidden = stage->layer.count, rows = tensor->shape[0], columns = tensor->count / rows;
-    bool is_bias = tensor->rank == 1;
+    bool is_bias = tensor->rank == 1, is_int8 = false;
     struct onnx_shape shape = {3, {1, (int64_t)rows, (int64_t)columns}};
-    float *values = mem_array(2 * tensor->count, sizeof *values);
+    enum rc rc = RC_OK;
+    float *values;
 
+    if (e->file != NULL) rc = int8_gates_of(e, stage, tensor, &is_int8, name);
+    if (rc != RC_OK || is_int8) return rc;
+    values = mem_array(2 * tensor->count, sizeof *values);
     if (values == NULL) return RC_NOMEM;
-    order_gates(kind, hidden * columns, stage_values(e->model, stage, i), values);
+    order_gates(kind, hidden * columns * sizeof *values, stage_values(e->model, stage, i), values);
     if (is_bias) {
-        order_gates(kind, hidden, stage_values(e->model, stage, i + 1), values + rows);
+        order_gates(kind, hidden * sizeof *values, stage_values(e->model, stage, i + 1),
+                    values + rows);
         shape = (struct onnx_shape){2, {1, 2 * (int64_t)rows}};
     }
     *name = export_constant(e, values, shape);

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "kernels/backend.h"
 #include "replica/formats/gpt2.h"
+#include "replica/formats/packed.h"
 #include "replica/plane/store_safetensors.h"
 #include "replica/tokenizer/tokenizer.h"
 
@@ -178,7 +179,28 @@ static enum rc add_normalisation(const struct model *model, struct tensor_file *
     return rc == RC_OK ? tensor_file_add(file, &scale) : rc;
 }
 
-enum rc model_save(struct model *model, const struct model_card *card, struct tensor_file *file)
+static enum rc add_tensor(struct tensor_file *file, const struct tensor *tensor,
+                          const float *values)
+{
+    struct tensor_view view = {
+        .name = tensor->name,
+        .dtype = "F32",
+        .rank = tensor->rank,
+        .bytes = values,
+        .bytes_count = tensor->count * sizeof(float),
+    };
+
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+        view.shape[d] = tensor->shape[d];
+    }
+    return tensor_file_add(file, &view);
+}
+
+/* Which form weights take. */
+enum form { FORM_PLAIN, FORM_SPARSE, FORM_INT8 };
+
+static enum rc save(struct model *model, const struct model_card *card, enum form form,
+                    struct tensor_file *file)
 {
     const struct schema *schema = model_schema(model);
     const float *planes[SECTION_COUNT] = {NULL};
@@ -189,19 +211,25 @@ enum rc model_save(struct model *model, const struct model_card *card, struct te
 
     for (uint32_t t = 0; rc == RC_OK && t < schema->tensors_count; t++) {
         const struct tensor *tensor = &schema->tensors[t];
-        struct tensor_view view = {
-            .name = tensor->name,
-            .dtype = "F32",
-            .rank = tensor->rank,
-            .bytes = planes[tensor->section] + tensor->offset,
-            .bytes_count = tensor->count * sizeof(float),
-        };
-        for (uint32_t d = 0; d < tensor->rank; d++) {
-            view.shape[d] = tensor->shape[d];
-        }
-        rc = tensor_file_add(file, &view);
+        const float *values = planes[tensor->section] + tensor->offset;
+
+        if (form != FORM_PLAIN && packed_may(tensor))
+            rc = packed_add(file, tensor, values, form == FORM_INT8);
+        else
+            rc = add_tensor(file, tensor, values);
     }
     return rc == RC_OK ? add_normalisation(model, file) : rc;
+}
+
+enum rc model_save(struct model *model, const struct model_card *card, struct tensor_file *file)
+{
+    return save(model, card, FORM_PLAIN, file);
+}
+
+enum rc model_save_packed(struct model *model, const struct model_card *card, bool is_int8,
+                          struct tensor_file *file)
+{
+    return save(model, card, is_int8 ? FORM_INT8 : FORM_SPARSE, file);
 }
 
 enum rc model_save_as(struct model *model, const struct model_card *card, const char *path,
@@ -416,15 +444,46 @@ static bool is_same_shape(const struct tensor *tensor, const struct tensor_view 
     return true;
 }
 
+/* Values of a tensor into the model; none of them may be a NaN or an infinity. */
+static enum rc take_values(struct model *model, const struct tensor *tensor, const void *values,
+                           const struct source *from)
+{
+    struct backend *backend = model_backend(model);
+    float *to = model_plane(model, tensor->section) + tensor->offset;
+    bool is_finite = false;
+    enum rc rc = backend->ops->upload(backend, to, values, tensor->count * sizeof(float));
+
+    if (rc == RC_OK) rc = backend->ops->is_finite(backend, to, tensor->count, &is_finite);
+    if (rc != RC_OK) return fault_set(from->why, rc, "cannot use %s: %s", from->name, rc_text(rc));
+    if (!is_finite) {
+        return fault_set(from->why, RC_NONFINITE,
+                         "cannot use %s: tensor '%s' holds a NaN or an infinity", from->name,
+                         tensor->name);
+    }
+    return RC_OK;
+}
+
+static enum rc read_packed(struct model *model, const struct tensor *tensor,
+                           const struct source *from)
+{
+    float *values = mem_array(tensor->count, sizeof *values);
+    enum rc rc;
+
+    if (values == NULL) {
+        return fault_set(from->why, RC_NOMEM, "cannot use %s: out of memory", from->name);
+    }
+    rc = packed_read(from->file, from->name, tensor, values, from->why);
+    if (rc == RC_OK) rc = take_values(model, tensor, values, from);
+    mem_free(values);
+    return rc;
+}
+
 static enum rc read_tensor(struct model *model, const struct tensor *tensor,
                            const struct source *from)
 {
     const struct tensor_view *view = tensor_file_find(from->file, tensor->name);
-    struct backend *backend = model_backend(model);
-    float *to = model_plane(model, tensor->section) + tensor->offset;
-    bool is_finite = false;
-    enum rc rc;
 
+    if (packed_is(from->file, tensor)) return read_packed(model, tensor, from);
     if (view == NULL) {
         return fault_set(from->why, RC_FORMAT, "cannot use %s: tensor '%s' is missing", from->name,
                          tensor->name);
@@ -435,15 +494,7 @@ static enum rc read_tensor(struct model *model, const struct tensor *tensor,
                          "says",
                          from->name, tensor->name);
     }
-    rc = backend->ops->upload(backend, to, view->bytes, view->bytes_count);
-    if (rc == RC_OK) rc = backend->ops->is_finite(backend, to, tensor->count, &is_finite);
-    if (rc != RC_OK) return fault_set(from->why, rc, "cannot use %s: %s", from->name, rc_text(rc));
-    if (!is_finite) {
-        return fault_set(from->why, RC_NONFINITE,
-                         "cannot use %s: tensor '%s' holds a NaN or an infinity", from->name,
-                         tensor->name);
-    }
-    return RC_OK;
+    return take_values(model, tensor, view->bytes, from);
 }
 
 static enum rc read_normalisation(struct model *model, const struct source *from)
@@ -495,12 +546,12 @@ static enum rc read_values(struct model *model, const struct source *from)
 /* As many values as the file can hold at most; 1 if it is empty. */
 static uint64_t count_values(const struct tensor_file *file)
 {
-    uint64_t bytes = 1;
+    uint64_t values = 1;
 
     for (size_t i = 0; i < tensor_file_count(file); i++) {
-        bytes += tensor_file_at(file, i)->bytes_count;
+        values += packed_values_max(tensor_file_at(file, i));
     }
-    return bytes; /* no type takes less than one */
+    return values;
 }
 
 enum rc model_load_with(struct backend *backend, const struct tensor_file *file, const char *name,

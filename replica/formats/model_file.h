@@ -40,7 +40,10 @@ struct model_card {
 /** Add parameters, buffers and card to `file` (values borrowed). */
 MUST_USE enum rc model_save(struct model *model, const struct model_card *card,
                             struct tensor_file *file);
-/** The same as a file of its own, replaced as one. */
+/** The same with weights in less room (packed.h): as int8, or as they are but for zeros. */
+MUST_USE enum rc model_save_packed(struct model *model, const struct model_card *card, bool is_int8,
+                                   struct tensor_file *file);
+/** As model_save(), as a file of its own, replaced as one. */
 MUST_USE enum rc model_save_as(struct model *model, const struct model_card *card, const char *path,
                                struct fault *why);
 /** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. */

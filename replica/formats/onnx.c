@@ -216,7 +216,7 @@ static void add_constant(struct onnx *onnx, struct onnx_name name, enum onnx_typ
                          struct onnx_shape shape, const void *values, bool is_copied)
 {
     Onnx__TensorProto *tensor = TAKE(onnx, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT);
-    size_t bytes = type == ONNX_FLOAT ? 4 : 8;
+    size_t bytes = type == ONNX_INT8 ? 1 : type == ONNX_FLOAT ? 4 : 8;
 
     if (tensor == NULL) return;
     for (uint32_t i = 0; i < shape.rank; i++) {
@@ -244,6 +244,12 @@ void onnx_add_f32_copy(struct onnx *onnx, struct onnx_name name, struct onnx_sha
                        const float *values)
 {
     add_constant(onnx, name, ONNX_FLOAT, shape, values, true);
+}
+
+void onnx_add_i8_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
+                      const int8_t *values)
+{
+    add_constant(onnx, name, ONNX_INT8, shape, values, true);
 }
 
 void onnx_add_i64_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,

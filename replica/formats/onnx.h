@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum { ONNX_NAME_BYTES = 64, ONNX_INPUTS_MAX = 16, ONNX_OPSET = 17, ONNX_RANK_MAX = 4 };
-enum onnx_type { ONNX_FLOAT = 1, ONNX_INT64 = 7 };
+enum onnx_type { ONNX_FLOAT = 1, ONNX_INT8 = 3, ONNX_INT64 = 7 };
 #define ONNX_BATCH INT64_C(-1) /* as a dimension: any number of samples */
 
 /* What flows between nodes goes by name. */
@@ -63,6 +63,8 @@ void onnx_add_f32(struct onnx *onnx, struct onnx_name name, struct onnx_shape sh
                   const float *values);
 void onnx_add_f32_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
                        const float *values);
+void onnx_add_i8_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
+                      const int8_t *values);
 void onnx_add_i64_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
                        const int64_t *values);
 void onnx_add_input(struct onnx *onnx, const char *name, enum onnx_type type,

@@ -180,24 +180,32 @@ enum rc tensor_file_add_f32(struct tensor_file *file, const char *name, const fl
     return tensor_file_add(file, &view);
 }
 
-enum rc tensor_file_add_u64_copy(struct tensor_file *file, const char *name, const uint64_t *values,
-                                 size_t count)
+enum rc tensor_file_add_copy(struct tensor_file *file, const struct tensor_view *view)
 {
-    struct tensor_view view = {.name = name, .dtype = "U64", .rank = 1};
-    uint64_t *copy = mem_array(count, sizeof *copy);
+    struct tensor_view owned = *view;
+    void *copy = mem_alloc(view->bytes_count > 0 ? view->bytes_count : 1);
     enum rc rc;
 
     if (copy == NULL) return RC_NOMEM;
-    if (count > 0) memcpy(copy, values, count * sizeof *copy);
-    view.shape[0] = count;
-    view.bytes = copy;
-    view.bytes_count = count * sizeof *copy;
-    rc = tensor_file_add(file, &view);
+    if (view->bytes_count > 0) memcpy(copy, view->bytes, view->bytes_count);
+    owned.bytes = copy;
+    rc = tensor_file_add(file, &owned);
     if (rc == RC_OK)
         file->entries[file->entries_count - 1].copy = copy;
     else
         mem_free(copy);
     return rc;
+}
+
+enum rc tensor_file_add_u64_copy(struct tensor_file *file, const char *name, const uint64_t *values,
+                                 size_t count)
+{
+    struct tensor_view view = {.name = name, .dtype = "U64", .rank = 1};
+
+    view.shape[0] = count;
+    view.bytes = values;
+    view.bytes_count = count * sizeof *values;
+    return tensor_file_add_copy(file, &view);
 }
 
 /* Append without looking for a twin. */

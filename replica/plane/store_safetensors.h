@@ -29,6 +29,8 @@ struct tensor_file *tensor_file_create(void);
 void tensor_file_destroy(struct tensor_file *file);
 /** Borrow `bytes` until tensor_file_destroy(). RC_LIMIT, RC_NOMEM; a name twice is RC_MISMATCH. */
 MUST_USE enum rc tensor_file_add(struct tensor_file *file, const struct tensor_view *view);
+/** The same, of a copy of `bytes`. */
+MUST_USE enum rc tensor_file_add_copy(struct tensor_file *file, const struct tensor_view *view);
 /** Shorthand for one-dimensional float32 / uint64 values. The _copy form copies `values`. */
 MUST_USE enum rc tensor_file_add_f32(struct tensor_file *file, const char *name,
                                      const float *values, size_t count);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/formats/export_onnx.h"
 #include "replica/formats/model_file.h"
+#include "replica/plane/store_safetensors.h"
 #include "tests/scratch.h"
 
 #include <math.h>
@@ -74,6 +75,7 @@ struct world {
     struct backend *backend;
     struct model *model;
     struct model_card card;
+    struct tensor_file *file; /* it was loaded from, with int8 weights; NULL: none */
 };
 
 static void stir(struct world *w, uint64_t seed)
@@ -123,12 +125,51 @@ static enum rc world_init(struct world *w, const struct onnx_case *c)
     if (rc != RC_OK) return rc;
     snprintf(w->card.spec, sizeof w->card.spec, "%s", model_spec(w->model));
     snprintf(w->card.data, sizeof w->card.data, "none");
+    w->card.input = options.input;
+    w->card.channels = c->channels;
+    w->card.height = c->height;
+    w->card.width = c->width;
+    w->card.classes = c->classes;
+    w->card.symbols = c->symbols;
     stir(w, 7);
     return RC_OK;
 }
 
+/* The same model, read from a file of int8 weights; of every other one most are 0. */
+static void world_pack(struct world *w)
+{
+    float *parameters = model_plane(w->model, SECTION_PARAMETERS);
+    const size_t count = model_schema(w->model)->values[SECTION_PARAMETERS];
+    const struct piece *pieces = NULL;
+    size_t pieces_count = 0, bytes = 0, at = 0;
+    struct tensor_file *file = tensor_file_create();
+    struct fault why = {""};
+    uint8_t *all;
+
+    for (size_t i = 0; i < count && count % 2 == 0; i++) {
+        if (i % 5 > 0 && i % 997 > 20) parameters[i] = 0.0F;
+    }
+    assert_int_equal(model_save_packed(w->model, &w->card, true, file), RC_OK);
+    assert_int_equal(tensor_file_encode(file, &pieces, &pieces_count), RC_OK);
+    for (size_t i = 0; i < pieces_count; i++) {
+        bytes += pieces[i].count;
+    }
+    all = mem_alloc(bytes);
+    for (size_t i = 0; i < pieces_count; i++) {
+        if (pieces[i].count > 0) memcpy(all + at, pieces[i].bytes, pieces[i].count);
+        at += pieces[i].count;
+    }
+    assert_int_equal(tensor_file_decode("packed", all, bytes, &w->file, &why), RC_OK);
+    tensor_file_destroy(file);
+    model_destroy(w->model);
+    w->model = NULL;
+    if (model_load(w->backend, w->file, "packed", BATCH, false, &w->model, &w->card, &why) != RC_OK)
+        fail_msg("%s", why.text);
+}
+
 static void world_deinit(struct world *w)
 {
+    tensor_file_destroy(w->file);
     model_destroy(w->model);
     backend_destroy(w->backend);
 }
@@ -215,7 +256,8 @@ static void check_form(const char *path)
 
 /* ---- an input and our answer ---- */
 
-static void write_case(struct world *w, const struct onnx_case *c, const char *folder)
+static void write_case(struct world *w, const struct onnx_case *c, const char *name,
+                       const char *folder)
 {
     size_t values = (size_t)c->channels * c->height * c->width;
     size_t logits_count = (size_t)BATCH * model_rows(w->model) * c->classes;
@@ -235,7 +277,7 @@ static void write_case(struct world *w, const struct onnx_case *c, const char *f
         input[i] = (raw[i] - model_mean(w->model)[channel]) * model_scale(w->model)[channel];
     }
     assert_int_equal(model_forward(w->model, input, BATCH, false, logits), RC_OK);
-    snprintf(path, sizeof path, "%s/%s.json", folder, c->name);
+    snprintf(path, sizeof path, "%s/%s.json", folder, name);
     file = fopen(path, "w");
     assert_non_null(file);
     if (c->symbols > 0)
@@ -267,15 +309,18 @@ static void every_kind_of_layer_becomes_a_well_formed_file(void **state)
 
     (void)state;
     scratch_init(&scratch);
-    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+    for (size_t i = 0; i < 2 * ARRAY_COUNT(cases); i++) { /* the second time with int8 weights */
+        const struct onnx_case *c = &cases[i / 2];
         const char *folder = kept != NULL ? kept : scratch.folder;
-        char path[512];
+        char path[512], name[64];
         struct world w;
-        assert_int_equal(world_init(&w, &cases[i]), RC_OK);
-        snprintf(path, sizeof path, "%s/%s.onnx", folder, cases[i].name);
-        assert_int_equal(export_onnx(w.model, &w.card, path, &why), RC_OK);
+        assert_int_equal(world_init(&w, c), RC_OK);
+        if (i % 2 == 1) world_pack(&w);
+        snprintf(name, sizeof name, "%s%s", c->name, i % 2 == 1 ? "-int8" : "");
+        snprintf(path, sizeof path, "%s/%s.onnx", folder, name);
+        assert_int_equal(export_onnx(w.model, &w.card, w.file, path, &why), RC_OK);
         check_form(path);
-        if (kept != NULL) write_case(&w, &cases[i], folder);
+        if (kept != NULL) write_case(&w, c, name, folder);
         world_deinit(&w);
     }
     scratch_deinit(&scratch);
@@ -292,7 +337,7 @@ static void a_layer_that_onnx_does_not_have_is_named_and_nothing_is_written(void
     (void)state;
     scratch_init(&scratch);
     assert_int_equal(world_init(&w, &local), RC_OK);
-    assert_int_equal(export_onnx(w.model, &w.card, scratch_path(&scratch, "x.onnx"), &why),
+    assert_int_equal(export_onnx(w.model, &w.card, NULL, scratch_path(&scratch, "x.onnx"), &why),
                      RC_UNSUPPORTED);
     assert_non_null(strstr(why.text, "'local3x3:4' (local1)"));
     assert_int_equal(scratch_count(&scratch), 0);
@@ -303,7 +348,7 @@ static void a_layer_that_onnx_does_not_have_is_named_and_nothing_is_written(void
 static void an_export_that_runs_out_of_memory_leaks_nothing(void **state)
 {
     /* Whichever allocation fails: RC_NOMEM, no file, no block left. */
-    const struct onnx_case *const tried[] = {&cases[1], &cases[17]};
+    const struct onnx_case *const tried[] = {&cases[1], &cases[17], &cases[13]};
     struct scratch scratch;
 
     (void)state;
@@ -313,11 +358,12 @@ static void an_export_that_runs_out_of_memory_leaks_nothing(void **state)
         struct world w;
         enum rc rc = RC_NOMEM;
         assert_int_equal(world_init(&w, tried[t]), RC_OK);
+        if (t == 2) world_pack(&w);
         for (uint64_t after = 0; rc == RC_NOMEM; after++) {
             uint64_t blocks = mem_blocks();
             struct fault why = {""};
             mem_fail_after(after);
-            rc = export_onnx(w.model, &w.card, path, &why);
+            rc = export_onnx(w.model, &w.card, w.file, path, &why);
             mem_fail_after(UINT64_MAX);
             assert_int_equal(mem_blocks(), blocks);
             assert_true(rc == RC_OK || (rc == RC_NOMEM && why.text[0] != '\0'));
@@ -338,7 +384,7 @@ static void a_folder_that_is_not_there_is_one_clear_error(void **state)
 
     (void)state;
     assert_int_equal(world_init(&w, &cases[0]), RC_OK);
-    assert_int_not_equal(export_onnx(w.model, &w.card, "/nowhere/x.onnx", &why), RC_OK);
+    assert_int_not_equal(export_onnx(w.model, &w.card, NULL, "/nowhere/x.onnx", &why), RC_OK);
     assert_non_null(strstr(why.text, "/nowhere"));
     world_deinit(&w);
 }
