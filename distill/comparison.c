@@ -37,185 +37,6 @@ struct reading {
     struct work work;
 };
 
-enum rc comparison_card(const char *path, struct model_card *card, struct fault *why)
-{
-    struct tensor_file *file = NULL;
-    enum rc rc = tensor_file_load(path, &file, why);
-
-    if (rc == RC_OK) rc = model_card_read(file, path, card, why);
-    tensor_file_destroy(file);
-    return rc;
-}
-
-struct dataset_options comparison_data(const struct model_card *card, uint64_t seed)
-{
-    return (struct dataset_options){.seed = seed,
-                                    .context = card->input == MODEL_INPUT_TOKENS ? card->width : 0,
-                                    .columns = card->column_words,
-                                    .labels = card->class_words,
-                                    .labels_of = "the model's classes"};
-}
-
-/* What a model reads and answers, or what data has and asks for, in words. */
-static void describe(char *text, size_t cap, bool has_tokens, const uint32_t shape[3], bool is_real,
-                     uint32_t outputs)
-{
-    char input[64];
-
-    if (has_tokens) {
-        snprintf(input, sizeof input, "sequences of %u tokens", shape[2]);
-    } else {
-        snprintf(input, sizeof input, "%ux%ux%u", shape[0], shape[1], shape[2]);
-    }
-    snprintf(text, cap, "%s and %u %s", input, outputs, is_real ? "real values" : "classes");
-}
-
-static enum rc check_shape(const struct comparison_file *file, const struct model_card *card,
-                           struct fault *why)
-{
-    const struct dataset_info *info = file->info;
-    const bool model_tokens = card->input == MODEL_INPUT_TOKENS;
-    const bool data_tokens = info->input == DATA_TOKENS, data_real = info->target == DATA_REALS;
-    const uint32_t takes[3] = {card->channels, card->height, card->width};
-    const uint32_t has[3] = {info->channels, info->height, info->width};
-    char model[128], data[128];
-
-    if (model_tokens == data_tokens && card->is_regression == data_real &&
-        memcmp(takes, has, sizeof has) == 0 && card->classes == info->outputs) {
-        return RC_OK;
-    }
-    describe(model, sizeof model, model_tokens, takes, card->is_regression, card->classes);
-    describe(data, sizeof data, data_tokens, has, data_real, info->outputs);
-    return fault_set(why, RC_MISMATCH,
-                     "%s does not fit the data: the model takes %s, %s has %s; pass the --data it "
-                     "was trained on",
-                     file->path, model, info->name, data);
-}
-
-static enum rc check_tokenizer(const struct comparison_file *file, const struct model_card *card,
-                               struct fault *why)
-{
-    const struct dataset_info *info = file->info;
-
-    if (card->input != MODEL_INPUT_TOKENS || info->input != DATA_TOKENS) return RC_OK;
-    return model_tokenizer_check(card, file->path,
-                                 info->has_tokenizer ? &info->tokenizer_digest : NULL, why);
-}
-
-/* The same number of other symbols would read the text as another one. */
-static enum rc check_symbols(const struct comparison_file *file, const struct model_card *card,
-                             struct fault *why)
-{
-    const struct dataset_info *info = file->info;
-    const size_t known = info->symbols < MODEL_SYMBOLS_MAX ? info->symbols : MODEL_SYMBOLS_MAX;
-
-    if (card->symbols == info->symbols &&
-        memcmp(card->symbol_bytes, info->symbol_bytes, known) == 0) {
-        return RC_OK;
-    }
-    return fault_set(why, RC_MISMATCH,
-                     "%s does not fit the data: the model was trained on %u symbols, and the %u of "
-                     "%s are not the same; pass the --data it was trained on",
-                     file->path, card->symbols, info->symbols, info->name);
-}
-
-/* A table numbers its classes by its words: others would give the same numbers to other things.
- * Elsewhere words are but names of given numbers, and files of old have none. */
-static enum rc check_words(const struct comparison_file *file, const struct model_card *card,
-                           struct fault *why)
-{
-    const char *mine = card->class_words, *theirs;
-    char words[MODEL_WORDS_BYTES];
-
-    task_words(file->info, words);
-    theirs = words;
-    if (file->info->input != DATA_VECTORS || *mine == '\0' || *theirs == '\0') return RC_OK;
-    for (uint32_t class = 0; *mine != '\0' && *theirs != '\0'; class ++) {
-        const size_t m = strcspn(mine, "\n"), t = strcspn(theirs, "\n");
-
-        if (m != t || memcmp(mine, theirs, m) != 0) {
-            return fault_set(why, RC_MISMATCH,
-                             "%s does not fit the data: class %u is '%.*s' for the model and "
-                             "'%.*s' in %s; pass the --data it was trained on",
-                             file->path, class, (int)m, mine, (int)t, theirs, file->info->name);
-        }
-        mine += m + 1;
-        theirs += t + 1;
-    }
-    return RC_OK; /* as many of each: check_shape() */
-}
-
-/* The first model's columns were looked up by name; the others must read the same. */
-static enum rc check_columns(const struct comparison_file *file, const struct model_card *card,
-                             struct fault *why)
-{
-    const char *mine = card->column_words, *theirs;
-    char names[MODEL_COLUMNS_BYTES];
-
-    task_columns(file->info, names);
-    theirs = names;
-    if (*mine == '\0' || *theirs == '\0') return RC_OK;
-    for (uint32_t i = 0; *mine != '\0' && *theirs != '\0'; i++) {
-        const size_t m = strcspn(mine, "\n"), t = strcspn(theirs, "\n");
-
-        if (m != t || memcmp(mine, theirs, m) != 0) {
-            return fault_set(why, RC_MISMATCH,
-                             "%s does not fit the data: number %u that it reads is '%.*s', and "
-                             "here it is '%.*s'",
-                             file->path, i + 1, (int)m, mine, (int)t, theirs);
-        }
-        mine += m + 1;
-        theirs += t + 1;
-    }
-    return RC_OK; /* as many of each: check_shape() */
-}
-
-enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
-                        struct model **model, struct model_card *card, struct fault *why)
-{
-    struct tensor_file *tensors = NULL;
-    struct model *loaded = NULL;
-    enum rc rc = tensor_file_load(file->path, &tensors, why);
-
-    if (rc == RC_OK) rc = model_card_read(tensors, file->path, card, why);
-    if (rc == RC_OK) rc = check_tokenizer(file, card, why);
-    if (rc == RC_OK) rc = check_shape(file, card, why);
-    if (rc == RC_OK) rc = check_symbols(file, card, why);
-    if (rc == RC_OK) rc = check_words(file, card, why);
-    if (rc == RC_OK) rc = check_columns(file, card, why);
-    if (rc == RC_OK) {
-        rc = model_load(backend, tensors, file->path, file->batch_max, file->with_gradients,
-                        &loaded, card, why);
-    }
-    tensor_file_destroy(tensors);
-    if (rc == RC_OK && model_rows(loaded) != outputs_rows(file->info)) {
-        rc = fault_set(why, RC_MISMATCH,
-                       "%s does not fit the data: the model gives %u answers a sample, and %s asks "
-                       "for %u",
-                       file->path, model_rows(loaded), file->info->name, outputs_rows(file->info));
-    }
-    if (rc != RC_OK) {
-        model_destroy(loaded);
-        return rc;
-    }
-    *model = loaded;
-    return RC_OK;
-}
-
-enum rc comparison_open(struct backend *backend, const struct comparison_file *file,
-                        struct team **team, struct model_card *card, struct fault *why)
-{
-    struct team_around around = {.threads = 1};
-    enum rc rc;
-
-    if (!file->with_gradients) backend = team_around_begin(backend, &around);
-    if (backend == NULL) return fault_set(why, RC_NOMEM, "out of memory");
-    rc = comparison_load(backend, file, &around.model, card, why);
-    if (rc == RC_OK) return team_around(&around, team, why);
-    backend_destroy(around.backend);
-    return rc;
-}
-
 static void on_test_logits(void *context, size_t first, uint32_t samples, const float *logits)
 {
     struct reading *r = context;
@@ -298,7 +119,8 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
     return rc;
 }
 
-static enum rc score_average(struct reading *r, struct team *team, struct fault *why)
+static enum rc score_average(struct reading *r, struct team *team, struct score *score,
+                             struct fault *why)
 {
     struct model *model = team_model(team);
     const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
@@ -307,7 +129,7 @@ static enum rc score_average(struct reading *r, struct team *team, struct fault 
     enum rc rc = RC_OK;
 
     if (soup_members(r->soup) > 1) rc = statistics_estimate(model, r->dataset, &r->work, &reason);
-    if (rc == RC_OK) rc = outputs_run(team, &info, &all, NULL, &r->out->average);
+    if (rc == RC_OK) rc = outputs_run(team, &info, &all, NULL, score);
     if (rc == RC_OK) return rc;
     return fault_set(why, rc, "cannot evaluate the parameter average: %s",
                      reason.text[0] != '\0' ? reason.text : rc_text(rc));
@@ -330,7 +152,9 @@ static enum rc choose(struct reading *r, struct fault *why)
     return rc;
 }
 
-static enum rc make_average(struct reading *r, struct fault *why)
+/* A model of what is in the soup, and its score. */
+static enum rc pour_soup(struct reading *r, struct score *score, struct team **made,
+                         struct fault *why)
 {
     const struct selection_options about = {r->backend, r->dataset, r->options->paths,
                                             r->options->paths_count};
@@ -340,12 +164,44 @@ static enum rc make_average(struct reading *r, struct fault *why)
 
     if (rc != RC_OK) return rc;
     rc = soup_pour(r->soup, team_model(team));
-    if (rc == RC_OK) rc = score_average(r, team, why);
+    if (rc == RC_OK) rc = score_average(r, team, score, why);
+    *made = team;
+    return rc;
+}
+
+static enum rc make_average(struct reading *r, struct fault *why)
+{
+    struct team *team = NULL;
+    enum rc rc = pour_soup(r, &r->out->average, &team, why);
+
     if (rc == RC_OK && r->options->average_path != NULL) {
         rc = model_save_as(team_model(team), &r->average, r->options->average_path, why);
     }
     r->out->has_average = rc == RC_OK;
     r->out->distance = soup_distance(r->soup);
+    team_destroy(team);
+    return rc;
+}
+
+/* Beside the average of all that of a greedy soup; of one member it is that one. */
+static enum rc add_soup(struct reading *r, struct fault *why)
+{
+    struct comparison *out = r->out;
+    struct selection_soup chosen;
+    struct team *team = NULL;
+    enum rc rc =
+        selection_soup(&r->selection, r->options->with_alignment, out->in_soup, &chosen, why);
+
+    if (rc != RC_OK) return rc;
+    soup_destroy(r->soup);
+    r->soup = chosen.soup;
+    out->has_soup = true;
+    for (size_t i = 0; soup_members(r->soup) == 1 && i < out->count; i++) {
+        if (!out->in_soup[i]) continue;
+        out->soup = out->models[i];
+        return RC_OK;
+    }
+    rc = pour_soup(r, &out->soup, &team, why);
     team_destroy(team);
     return rc;
 }
@@ -364,7 +220,10 @@ static enum rc read_average(struct reading *r, struct fault *why)
     }
     if (r->options->is_greedy && r->has_selection) rc = choose(r, why);
     if (rc != RC_OK) return rc;
-    if (r->out->count > 1 || r->options->average_path != NULL) return make_average(r, why);
+    if (r->out->count > 1 || r->options->average_path != NULL) {
+        rc = make_average(r, why);
+        return rc == RC_OK && r->options->with_soup && r->has_selection ? add_soup(r, why) : rc;
+    }
     r->out->average = r->out->models[0]; /* to the bit: no need to run it again */
     r->out->has_average = true;
     r->out->distance = 0;
@@ -442,8 +301,13 @@ static enum rc make_ensemble(struct reading *r, struct fault *why)
     struct ensemble_options options = {.classes = info->outputs,
                                        .temperature = 1,
                                        .wants = {true, !is_real, !is_real},
-                                       .is_real = is_real};
+                                       .is_real = is_real,
+                                       .by_confidence = r->options->weighs_confidence};
 
+    if (is_real && options.by_confidence) {
+        return fault_set(why, RC_USAGE,
+                         "--weights confidence is for classes; real values say no confidence");
+    }
     r->rows = outputs_rows(info);
     r->part_max = bytes_max / (r->rows * ensemble_row_bytes(&options));
     if (r->part_max > r->test.count) r->part_max = r->test.count;
@@ -481,7 +345,8 @@ static enum rc select_members(struct reading *r, struct fault *why)
     for (size_t i = 0; i < out->count; i++) {
         out->weights[i] = 1;
     }
-    r->has_selection = out->count > 1 && (r->options->is_greedy || r->options->weighs_scores);
+    r->has_selection = out->count > 1 && (r->options->is_greedy || r->options->weighs_scores ||
+                                          r->options->with_soup);
     if (!r->has_selection) return RC_OK;
     rc = selection_init(&r->selection, &about, why);
     if (rc == RC_OK && r->options->weighs_scores) {
@@ -502,9 +367,11 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     out->parameters = mem_array(count, sizeof *out->parameters);
     out->weights = mem_array(count, sizeof *out->weights);
     out->is_in = mem_array(count, sizeof *out->is_in);
+    out->in_soup = mem_array(count, sizeof *out->in_soup);
     r->soup = soup_create();
     bool is_short = out->paths == NULL || out->models == NULL || out->parameters == NULL ||
-                    out->weights == NULL || out->is_in == NULL || r->soup == NULL;
+                    out->weights == NULL || out->is_in == NULL || out->in_soup == NULL ||
+                    r->soup == NULL;
     for (size_t i = 0; !is_short && i < count; i++) {
         out->paths[i] = mem_string(r->options->paths[i]);
         out->count++;
@@ -585,6 +452,7 @@ void comparison_deinit(struct comparison *comparison)
     mem_free(comparison->parameters);
     mem_free(comparison->weights);
     mem_free(comparison->is_in);
+    mem_free(comparison->in_soup);
     *comparison = (struct comparison){.count = 0};
 }
 

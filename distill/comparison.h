@@ -35,6 +35,8 @@ struct comparison_options {
     bool is_greedy;           /* the average: of models that make it better, distill/selection.h */
     bool with_alignment;      /* hidden channels are matched first: distill/align.h */
     bool weighs_scores;       /* members of the ensemble: by selection_weigh(); otherwise equally */
+    bool weighs_confidence;   /* ...or, in each row, by how sure they are (ensemble_options) */
+    bool with_soup;           /* beside the average of all a greedy one */
     size_t bytes_max;         /* instead of COMPARISON_BYTES_MAX; 0: that */
     /** As it goes: samples that models have run over, of how many about. May be NULL. */
     work_told on_progress;
@@ -59,6 +61,9 @@ struct comparison {
     struct score average; /* of several: with statistics estimated anew (distill/statistics.h) */
     char average_missing[200]; /* why there is none */
     double distance;           /* consensus distance, NaN without an average */
+    bool has_soup;             /* options.with_soup, and several models of one spec */
+    struct score soup;
+    bool *in_soup; /* [count] */
     /* The ensemble. A vote has no loss: its loss_sum is NaN; real values have VOTE_MEAN alone. */
     struct score votes[VOTE_COUNT];
 };

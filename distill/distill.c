@@ -1,14 +1,17 @@
 /*
  * distill: see distill.h. The student is a replica (replica/learners/replica.h) that learns from
- * soft targets; what is here asks the teachers, compares with labels alone, and tells what came
- * out. Thread: the command's, one at a time.
+ * its teachers' targets; what is here asks the teachers, compares with labels alone, and tells what
+ * came out. Thread: the command's, one at a time.
  */
-#include "distill/distill.h"
+#include "distill/distill_internal.h"
 
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "distill/answer_file.h"
 #include "distill/answers.h"
+#include "distill/student_state.h"
+#include "distill/training.h"
 #include "kernels/backend.h"
 #include "replica/learners/replica.h"
 #include "replica/learners/task.h"
@@ -21,7 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PROGRESS_EVERY = 64, BATCH_DEFAULT = 64 };
+enum { BATCH_DEFAULT = 64, PATH_BYTES = 4096, RATES = 3 };
 
 static const char default_optimizer[] = "momentum:lr=0.02,beta=0.9";
 static const char default_schedule[] = "cosine:warmup=0.05";
@@ -36,8 +39,13 @@ struct lesson {
     struct dataset_options dataset;
     char tokenizer[MODEL_PATH_BYTES]; /* of the data, or "" */
     struct replica_options student;
+    double temperature;      /* of hard targets 1 */
     struct answers *answers; /* of the teachers on the student's samples */
     float *targets;          /* their answers to a batch: [batch][rows][heads][outputs] */
+    struct judge *judge;
+    enum distill_phase phase;
+    struct digest question;                                /* of all that the student hangs on */
+    char answers_path[PATH_BYTES], state_path[PATH_BYTES]; /* "": none */
 };
 
 static void tell(const struct lesson *l, enum distill_phase phase, uint64_t done, uint64_t total,
@@ -64,6 +72,8 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
         .tokenizer = l->options->tokenizer,
         .seed = l->options->seed,
         .weighs_scores = l->options->weighs_scores,
+        .weighs_confidence = l->options->weighs_confidence,
+        .with_soup = true,
         .on_progress = on_judged,
         .context = l,
     };
@@ -78,28 +88,77 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
     return rc;
 }
 
+static bool is_stopped(void *context)
+{
+    const struct lesson *l = context;
+
+    return l->options->is_stopped != NULL && l->options->is_stopped(l->options->context);
+}
+
 static void on_asked(void *context, uint64_t done, uint64_t count)
 {
     tell(context, DISTILL_TEACHING, done, count, (double)NAN);
 }
 
+static struct answers_options answers_wanted(struct lesson *l, struct learner *student)
+{
+    const struct distill_options *o = l->options;
+
+    return (struct answers_options){
+        .teachers = o->teachers,
+        .teachers_count = o->teachers_count,
+        .info = replica_data(student),
+        .vote = o->vote,
+        .weights = l->out->teachers.weights,
+        .by_confidence = o->weighs_confidence,
+        .temperature = l->temperature,
+        .is_hard = o->is_hard,
+        .top = o->answers_top,
+        .batch = l->student.batch,
+        .is_live = l->student.augment != NULL && !o->sees_plain,
+        .path = l->answers_path[0] != '\0' ? l->answers_path : NULL,
+        .bytes_max = o->answers_bytes_max,
+        .on_progress = on_asked,
+        .context = l,
+        .is_stopped = o->is_stopped != NULL ? is_stopped : NULL,
+    };
+}
+
+/* All that decides which student comes out, but for the number of threads. */
+static enum rc ask_question(struct lesson *l, const struct answers_options *answers,
+                            struct fault *why)
+{
+    const struct distill_options *o = l->options;
+    const struct replica_options *r = &l->student;
+    struct digest asked;
+    struct hash hash;
+    char text[8192];
+    enum rc rc = answers_question(answers, &asked, why);
+
+    if (rc != RC_OK) return rc;
+    const int length = snprintf(
+        text, sizeof text,
+        "%s\n%s\n%s\n%s\n%s\nepochs %.17g lr %.17g batch %u seed %llu clip %.17g accumulate %u "
+        "alpha %.17g T %.17g live %d top %u",
+        r->model, r->data, r->optimizer, r->schedule, r->augment != NULL ? r->augment : "",
+        r->epochs_total, l->out->lr, r->batch, (unsigned long long)r->seed, r->clip, r->accumulate,
+        o->alpha, l->temperature, answers->is_live, answers->top);
+    if (length < 0 || (size_t)length >= sizeof text) {
+        return fault_set(why, RC_LIMIT, "--student or --data is too long");
+    }
+    hash_init(&hash);
+    hash_update(&hash, asked.bytes, DIGEST_BYTES);
+    hash_update(&hash, text, (size_t)length);
+    l->question = hash_final(&hash);
+    return RC_OK;
+}
+
 /* Teachers run with all threads, the student's team is idle meanwhile. */
 static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fault *why)
 {
-    struct answers_options options = {
-        .teachers = l->options->teachers,
-        .teachers_count = l->options->teachers_count,
-        .info = replica_data(student),
-        .vote = l->options->vote,
-        .weights = l->out->teachers.weights,
-        .temperature = l->options->temperature,
-        .batch = l->student.batch,
-        .bytes_max = l->options->answers_bytes_max,
-        .on_progress = on_asked,
-        .context = l,
-    };
     const struct model *model = replica_model(student);
     const uint32_t own = l->backend->threads;
+    struct answers_options options = answers_wanted(l, student);
     enum rc rc = replica_samples(student, &options.samples, why);
 
     l->targets = mem_array((size_t)options.batch * model_rows(model) * model_heads(model) *
@@ -108,10 +167,12 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
     if (rc == RC_OK && l->targets == NULL) {
         rc = fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     }
+    if (rc == RC_OK) rc = ask_question(l, &options, why);
     if (rc != RC_OK) return rc;
     l->backend->threads = l->threads;
     rc = answers_create(l->backend, &options, &l->answers, why);
     l->backend->threads = own;
+    if (rc == RC_OK) l->out->answers_were_there = answers_were_there(l->answers);
     return rc;
 }
 
@@ -122,8 +183,7 @@ static enum rc ask(void *context, struct task *task, const struct batch *batch)
     struct lesson *l = context;
     const double alpha = l->options->alpha;
     const size_t rows = (size_t)batch->rows * task->rows, outputs = task->outputs;
-    const enum rc rc =
-        answers_get(l->answers, (struct pick){batch->picked, 0, batch->rows}, l->targets);
+    const enum rc rc = answers_of_batch(l->answers, batch, l->targets);
 
     for (size_t i = rows * task->heads; task->heads > 1 && i-- > 0;) { /* from behind: in place */
         memmove(l->targets + i * outputs, l->targets + i / task->heads * outputs,
@@ -142,7 +202,7 @@ static enum rc on_loss(void *context, const struct task *task, const struct batc
     const struct lesson *l = context;
     const uint32_t *labels = task->heads > 1 ? task->labels : batch->labels;
     struct loss_teaching teaching = {.teacher = l->targets + first * task->outputs,
-                                     .temperature = l->options->temperature,
+                                     .temperature = l->temperature,
                                      .a = l->options->alpha};
 
     if (task->target == DATA_REALS) {
@@ -198,31 +258,120 @@ static enum rc check_learnt(const struct lesson *l, const struct evaluation *stu
         (unsigned long long)l->out->steps, 100 * student->accuracy, 100 * ensemble);
 }
 
-static enum rc train(struct lesson *l, struct learner *student, enum distill_phase phase,
-                     struct evaluation *score, struct fault *why)
+static void on_steps(void *context, uint64_t done, double loss)
 {
-    const uint64_t steps = student->ops->steps_of(student, l->options->epochs);
-    enum rc rc = RC_OK;
+    const struct lesson *l = context;
+    const uint64_t steps = l->out->steps;
 
-    for (uint64_t done = 0; rc == RC_OK && done < steps;) {
-        const uint64_t left = steps - done;
-        struct train_report report;
-        rc = student->ops->train(student, left < PROGRESS_EVERY ? (uint32_t)left : PROGRESS_EVERY,
-                                 NULL, &report);
-        if (rc != RC_OK) break;
-        done += report.steps;
-        tell(l, phase, l->part * steps + done, l->parts * steps, report.loss_sum / report.steps);
-    }
-    l->out->steps = steps;
-    if (rc == RC_OK) rc = student->ops->evaluate(student, 0, score);
+    tell(l, l->phase, l->part * steps + done, l->parts * steps, loss);
+}
+
+/* As its file will say: of the data that it is judged by, whatever it has learned from. */
+static void student_card(const struct lesson *l, struct learner *student, struct model_card *card)
+{
+    const struct model_card *teacher = &l->out->teachers.card;
+
+    replica_card(student, card);
+    if (l->options->transfer == NULL) return;
+    snprintf(card->data, sizeof card->data, "%s",
+             l->options->data != NULL ? l->options->data : teacher->data);
+    memcpy(card->class_words, teacher->class_words, sizeof card->class_words);
+}
+
+static enum rc judge_student(struct lesson *l, struct learner *student, struct judged *judged,
+                             struct evaluation *score, struct fault *why)
+{
+    const uint32_t own = l->backend->threads;
+    struct model_card card;
+
+    student_card(l, student, &card);
+    l->backend->threads = l->threads;
+    const enum rc rc = judge_model(l->judge, replica_model(student), &card, judged, why);
+    l->backend->threads = own;
+    *score = (struct evaluation){.samples = judged->score.count,
+                                 .loss = score_loss(&judged->score),
+                                 .accuracy = score_accuracy(&judged->score)};
+    return rc;
+}
+
+/* Its state lies at `state_path`, of labels alone with the number of the rate. */
+static enum rc train(struct lesson *l, struct learner *student, enum distill_phase phase,
+                     struct judged *judged, struct evaluation *score, struct fault *why)
+{
+    char path[PATH_BYTES + 16];
+    struct training training = {.student = student,
+                                .steps = l->out->steps,
+                                .state_path = l->state_path[0] != '\0' ? path : NULL,
+                                .question = l->question,
+                                .now_ns = l->options->now_ns,
+                                .is_stopped = is_stopped,
+                                .on_steps = on_steps,
+                                .context = l};
+    const uint32_t number = phase == DISTILL_BASELINE ? l->part + 1 : 0;
+
+    snprintf(path, sizeof path, number > 0 ? "%s.%u" : "%s", l->state_path, number);
+    l->phase = phase;
+    enum rc rc = training_run(&training, why);
+    if (rc == RC_OK) rc = judge_student(l, student, judged, score, why);
     if (rc == RC_OK && !isfinite(score->loss)) rc = RC_NONFINITE;
-    if (rc == RC_NONFINITE) {
-        return fault_set(why, rc, "the student's loss is no longer finite; use a smaller --lr");
-    }
-    return rc == RC_OK ? rc : fault_set(why, rc, "cannot train the student: %s", rc_text(rc));
+    if (phase == DISTILL_LEARNING) l->out->resumed_steps = training.resumed;
+    if (rc != RC_NONFINITE) return rc;
+    return fault_set(why, rc, "the student's loss is no longer finite; use a smaller --lr");
 }
 
 /* ---- the whole ---- */
+
+/* Flags that the teachers' answers do not go with. */
+static enum rc check_targets(const struct lesson *l, struct fault *why)
+{
+    const struct distill_options *o = l->options;
+    const bool is_real = l->out->teachers.card.is_regression;
+
+    if (is_real && o->vote != VOTE_MEAN) {
+        return fault_set(why, RC_USAGE,
+                         "--teachers-vote %s is for classes; real values have only 'mean'",
+                         vote_name(o->vote));
+    }
+    if (is_real && o->is_hard) {
+        return fault_set(why, RC_USAGE, "--targets hard is for classes, not for real values");
+    }
+    if (o->transfer != NULL && o->alpha < 1) {
+        return fault_set(why, RC_USAGE,
+                         "--alpha %g with --transfer: its samples have no labels to learn from; "
+                         "leave --alpha out",
+                         o->alpha);
+    }
+    return RC_OK;
+}
+
+/* The other data are opened to see that teachers can read them, and how many samples they have. */
+static enum rc plan_transfer(struct lesson *l, uint64_t *samples, struct fault *why)
+{
+    const struct model_card *teacher = &l->out->teachers.card;
+    const char *spec = l->options->transfer;
+    struct dataset *dataset = NULL;
+
+    l->dataset.labels = l->dataset.labels_of = NULL;
+    if (!teacher->is_regression) l->dataset.unlabelled = teacher->classes;
+    const enum rc rc = dataset_open(spec, &l->dataset, &dataset, why);
+    if (rc != RC_OK) return rc;
+    const struct dataset_info info = *dataset_info(dataset);
+    dataset_close(dataset);
+    *samples = info.train_samples;
+    snprintf(l->out->transfer, sizeof l->out->transfer, "%s", spec);
+    const bool is_text = info.input == DATA_TOKENS;
+    if (is_text == (teacher->input == MODEL_INPUT_TOKENS) && info.channels == teacher->channels &&
+        info.height == teacher->height && info.width == teacher->width) {
+        return RC_OK;
+    }
+    return fault_set(
+        why, RC_MISMATCH,
+        "--transfer %s: its samples are %s of %ux%ux%u, and the teachers read %ux%ux%u "
+        "%s; take data of their form",
+        spec, is_text ? "tokens" : "values", info.channels, info.height, info.width,
+        teacher->channels, teacher->height, teacher->width,
+        teacher->input == MODEL_INPUT_TOKENS ? "tokens" : "values");
+}
 
 /* What the flags say, in the terms of a replica. A batch is no more than the samples: each once. */
 static enum rc plan(struct lesson *l, struct fault *why)
@@ -233,20 +382,21 @@ static enum rc plan(struct lesson *l, struct fault *why)
     const struct layers_training usual = layers_training(o->student);
     uint64_t samples = l->out->teachers.train_samples;
     struct optimizer optimizer;
+    enum rc rc = check_targets(l, why);
 
-    if (teacher->is_regression && o->vote != VOTE_MEAN) {
-        return fault_set(why, RC_USAGE,
-                         "--teachers-vote %s is for classes; real values have only 'mean'",
-                         vote_name(o->vote));
-    }
-    if (o->samples_max > 0 && o->samples_max < samples) samples = o->samples_max;
+    if (rc != RC_OK) return rc;
     l->dataset = comparison_data(teacher, o->seed);
     if (model_tokenizer_find(teacher, o->teachers[0], o->tokenizer, l->tokenizer)) {
         l->dataset.tokenizer = l->tokenizer;
     }
+    if (o->transfer != NULL) rc = plan_transfer(l, &samples, why);
+    if (rc != RC_OK) return rc;
+    if (o->samples_max > 0 && o->samples_max < samples) samples = o->samples_max;
     l->student = (struct replica_options){
         .model = o->student,
-        .data = o->data != NULL ? o->data : teacher->data,
+        .data = o->transfer != NULL ? o->transfer
+                : o->data != NULL   ? o->data
+                                    : teacher->data,
         .dataset = &l->dataset,
         .optimizer = is_text ? usual.optimizer : default_optimizer,
         .schedule = o->schedule != NULL ? o->schedule : default_schedule,
@@ -257,11 +407,15 @@ static enum rc plan(struct lesson *l, struct fault *why)
         .seed = o->seed,
         .stream_seed = o->seed,
         .threads = l->threads,
+        .clip = o->clip,
+        .accumulate = o->accumulate,
+        .augment = o->augment,
+        .prefetch = PREFETCH_AUTO,
     };
     if (o->optimizer != NULL) l->student.optimizer = o->optimizer;
     if (o->batch > 0) l->student.batch = o->batch;
     if (l->student.batch > samples) l->student.batch = (uint32_t)samples;
-    const enum rc rc = optimizer_parse(l->student.optimizer, &optimizer, why);
+    rc = optimizer_parse(l->student.optimizer, &optimizer, why);
     if (rc != RC_OK) return rc;
     if (optimizer_is_full_batch(&optimizer)) {
         return fault_set(why, RC_USAGE, "--optimizer lbfgs: not for distilling; use adamw");
@@ -280,32 +434,98 @@ bool distill_labels_win(const struct distill_result *result)
     return result->has_baseline && is_better(&result->labels_only, &result->student);
 }
 
-/* The same student on labels alone, at its best rate; one at which it runs away is none. */
+/* The same student on labels alone, all of them, at its best rate; one at which it runs away is
+ * none. */
 static enum rc train_baseline(struct lesson *l, struct fault *why)
 {
-    static const double factors[] = {1.0, DISTILL_RATE_RATIO, 1.0 / DISTILL_RATE_RATIO};
+    static const double factors[RATES] = {1.0, DISTILL_RATE_RATIO, 1.0 / DISTILL_RATE_RATIO};
+    const struct distill_options *o = l->options;
     struct distill_result *out = l->out;
     enum rc rc = RC_OK;
+
+    l->student.data = o->data != NULL ? o->data : out->teachers.card.data;
+    l->student.samples_max = 0;
+    l->student.steps_total = out->steps;
+    if (o->transfer != NULL) l->dataset = comparison_data(&out->teachers.card, o->seed);
+    if (l->tokenizer[0] != '\0') l->dataset.tokenizer = l->tokenizer;
 
     for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(factors); i++) {
         const double lr = factors[i] * out->lr;
         struct learner *other = NULL;
         struct evaluation score;
+        struct judged judged;
 
         l->part = (uint32_t)i;
         l->parts = ARRAY_COUNT(factors);
         rc = create_student(l, NULL, lr, &other, why);
         if (rc != RC_OK) break;
-        rc = train(l, other, DISTILL_BASELINE, &score, why);
+        rc = train(l, other, DISTILL_BASELINE, &judged, &score, why);
         if (rc == RC_OK && (!out->has_baseline || is_better(&score, &out->labels_only))) {
             out->has_baseline = true;
             out->labels_only = score;
+            out->labels_only_judged = judged;
             out->labels_only_lr = lr;
         }
         if (rc == RC_NONFINITE) rc = RC_OK;
         other->ops->destroy(other);
     }
     return rc;
+}
+
+static enum rc tabulate(struct lesson *l, struct fault *why)
+{
+    const uint32_t own = l->backend->threads;
+
+    l->backend->threads = l->threads;
+    const enum rc rc = distill_make_lineup(l->judge, l->options, l->out, why);
+    l->backend->threads = own;
+    return rc;
+}
+
+static enum rc open_judge(struct lesson *l, struct fault *why)
+{
+    const struct distill_options *o = l->options;
+
+    return judge_open(l->backend,
+                      &(struct judge_options){.data = o->data,
+                                              .tokenizer = o->tokenizer,
+                                              .card = &l->out->teachers.card,
+                                              .card_path = o->teachers[0],
+                                              .seed = o->seed,
+                                              .now_ns = o->now_ns},
+                      &l->judge, why);
+}
+
+/* Where answers and states lie, if anything is to be kept. */
+static enum rc name_files(struct lesson *l, struct fault *why)
+{
+    const struct distill_options *o = l->options;
+    int answers = 0, state = 0;
+
+    if (o->out_path != NULL) {
+        answers = snprintf(l->answers_path, PATH_BYTES, "%s.answers", o->out_path);
+        state = snprintf(l->state_path, PATH_BYTES, "%s.state", o->out_path);
+    }
+    if (o->answers_path != NULL) {
+        answers = snprintf(l->answers_path, PATH_BYTES, "%s", o->answers_path);
+    }
+    if (answers < PATH_BYTES && state < PATH_BYTES) return RC_OK;
+    return fault_set(why, RC_USAGE, "--out or --answers: the path is too long");
+}
+
+/* What was kept to go on with is of no more use. */
+static void remove_files(const struct lesson *l)
+{
+    char path[PATH_BYTES + 16];
+
+    if (l->options->answers_path == NULL && l->answers_path[0] != '\0') {
+        answer_file_remove(l->answers_path);
+    }
+    const int states = l->options->with_baseline ? 1 + RATES : 1;
+    for (int i = 0; l->state_path[0] != '\0' && i < states; i++) {
+        snprintf(path, sizeof path, i > 0 ? "%s.%d" : "%s", l->state_path, i);
+        student_state_remove(path);
+    }
 }
 
 static enum rc teach(struct lesson *l, struct fault *why)
@@ -317,17 +537,21 @@ static enum rc teach(struct lesson *l, struct fault *why)
 
     if (rc != RC_OK) return rc;
     /* A student that cannot be built is found out before the teachers are asked. */
+    out->steps = student->ops->steps_of(student, l->options->epochs);
     rc = ask_teachers(l, student, why);
-    if (rc == RC_OK) rc = train(l, student, DISTILL_LEARNING, &out->student, why);
+    if (rc == RC_OK) {
+        rc = train(l, student, DISTILL_LEARNING, &out->student_judged, &out->student, why);
+    }
     if (rc == RC_OK) rc = check_learnt(l, &out->student, why);
     if (rc == RC_OK) {
         struct model_card card;
-        replica_card(student, &card);
+        student_card(l, student, &card);
         out->student_parameters = student->ops->schema(student)->values[SECTION_PARAMETERS];
         out->samples = student->ops->shard_samples(student);
         out->samples_all = replica_data(student)->train_samples;
         snprintf(out->student_spec, sizeof out->student_spec, "%s", card.spec);
         if (l->options->with_baseline) rc = train_baseline(l, why);
+        if (rc == RC_OK) rc = tabulate(l, why);
         if (rc == RC_OK && l->options->out_path != NULL) {
             rc = model_save_as(replica_model(student), &card, l->options->out_path, why);
         }
@@ -335,6 +559,8 @@ static enum rc teach(struct lesson *l, struct fault *why)
     answers_destroy(l->answers);
     mem_free(l->targets);
     student->ops->destroy(student);
+    /* After other errors, a full disk say, the same command goes on. */
+    if (rc == RC_OK || rc == RC_NONFINITE) remove_files(l);
     return rc;
 }
 
@@ -343,17 +569,24 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
 {
     CHECK(options->teachers_count > 0 && options->temperature > 0);
     CHECK(options->alpha >= 0 && options->alpha <= 1 && (unsigned)options->vote < VOTE_COUNT);
-    struct distill_result result = {
-        .vote = options->vote, .temperature = options->temperature, .alpha = options->alpha};
+    const double temperature = options->is_hard ? 1 : options->temperature;
+    struct distill_result result = {.vote = options->vote,
+                                    .temperature = temperature,
+                                    .alpha = options->alpha,
+                                    .is_hard = options->is_hard};
     struct lesson l = {.backend = backend,
                        .threads = backend->threads,
                        .options = options,
                        .out = &result,
+                       .temperature = temperature,
                        .parts = 1};
-    enum rc rc = judge_teachers(&l, why);
+    enum rc rc = name_files(&l, why);
 
+    if (rc == RC_OK) rc = judge_teachers(&l, why);
     if (rc == RC_OK) rc = plan(&l, why);
+    if (rc == RC_OK) rc = open_judge(&l, why);
     if (rc == RC_OK) rc = teach(&l, why);
+    judge_close(l.judge);
     backend->threads = l.threads;
     if (rc == RC_OK) {
         *out = result;
@@ -366,6 +599,7 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
 void distill_result_deinit(struct distill_result *result)
 {
     comparison_deinit(&result->teachers);
+    lineup_deinit(&result->lineup);
 }
 
 struct json *distill_json(const struct distill_result *r)
@@ -391,9 +625,12 @@ struct json *distill_json(const struct distill_result *r)
     json_set_real(json, "average_model_calibration_error", score_calibration(&r->teachers.average));
     json_set_real(json, "student_accuracy", r->student.accuracy);
     json_set_real(json, "student_loss", r->student.loss);
+    json_set_real(json, "student_calibration_error", score_calibration(&r->student_judged.score));
     if (r->has_baseline) {
         json_set_real(json, "labels_only_accuracy", r->labels_only.accuracy);
         json_set_real(json, "labels_only_loss", r->labels_only.loss);
+        json_set_real(json, "labels_only_calibration_error",
+                      score_calibration(&r->labels_only_judged.score));
         json_set_real(json, "labels_only_lr", r->labels_only_lr);
         json_set_bool(json, "labels_only_wins", distill_labels_win(r));
     }
@@ -409,5 +646,10 @@ struct json *distill_json(const struct distill_result *r)
     json_set_count(json, "samples", r->samples);
     json_set_count(json, "samples_all", r->samples_all);
     json_set_real(json, "lr", r->lr);
+    json_set_text(json, "targets", r->is_hard ? "hard" : "soft");
+    if (r->transfer[0] != '\0') json_set_text(json, "transfer", r->transfer);
+    json_set_bool(json, "answers_reused", r->answers_were_there);
+    json_set_count(json, "resumed_steps", r->resumed_steps);
+    json_set(json, "models", lineup_json(&r->lineup));
     return json;
 }

@@ -58,6 +58,7 @@ size_t ensemble_row_bytes(const struct ensemble_options *options)
 struct ensemble *ensemble_create(const struct ensemble_options *options)
 {
     CHECK(options->classes > 0 && options->temperature > 0);
+    CHECK(!options->is_real || !options->by_confidence);
     CHECK(!options->is_real || (options->wants[VOTE_MEAN] && !options->wants[VOTE_LOGITS] &&
                                 !options->wants[VOTE_MAJORITY]));
     struct ensemble *e = mem_alloc(sizeof *e);
@@ -113,6 +114,13 @@ static double exponentials(const float *logits, uint32_t classes, double tempera
     return sum;
 }
 
+static float confidence(const float *logits, uint32_t classes)
+{
+    double max;
+
+    return (float)(1 / exponentials(logits, classes, 1, &max));
+}
+
 void ensemble_clear(struct ensemble *ensemble)
 {
     const struct ensemble_options *o = &ensemble->options;
@@ -150,10 +158,11 @@ void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const
     CHECK(first + rows <= ensemble->options.rows);
     const uint32_t classes = ensemble->options.classes;
     const double temperature = ensemble->options.temperature;
-    const float weight = ensemble->weight;
+    const bool by_confidence = ensemble->options.by_confidence;
 
     for (size_t r = 0; r < rows; r++, logits += classes) {
         const size_t at = (first + r) * classes;
+        const float weight = ensemble->weight * (by_confidence ? confidence(logits, classes) : 1);
         ensemble->members[first + r]++;
         ensemble->weights[first + r] += weight;
         if (ensemble->sums[VOTE_MAJORITY] != NULL) {

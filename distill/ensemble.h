@@ -7,8 +7,8 @@
  *   logits  p = softmax(1/M sum z_m / T)         their normalised geometric mean
  *   vote    p = share of members whose argmax it is; ties by summed probability, then lowest class
  *
- * Members may weigh differently in `mean` and `logits`: the sums are then weighted ones, divided by
- * the sum of weights. In a vote each has one.
+ * Members may weigh differently in `mean` and `logits`, in all rows or by how sure they are of
+ * each: the sums are then weighted ones, divided by the sum of weights. In a vote each has one.
  *
  * A row is what one softmax is over: a sample, or one step of a text. Models of real values have
  * the mean alone, of the values themselves.
@@ -35,6 +35,9 @@ struct ensemble_options {
     double temperature;     /* T above, > 0; probabilities for evaluation: 1 */
     bool wants[VOTE_COUNT]; /* memory is reserved for these only */
     bool is_real;           /* `classes` real values; only VOTE_MEAN is wanted */
+    /* In each row a member weighs, on top of ensemble_weigh(), its confidence there: the
+     * probability at temperature 1 of the class it decides for. */
+    bool by_confidence;
 };
 
 /** Bytes that a row takes. */

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/shell.h"
 #include "base/units.h"
 #include "distill/distill.h"
 #include "distill/teachers.h"
@@ -14,13 +15,31 @@
 #include "peer/env/env.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024, COMMAND_BYTES = 1 << 16, OTHERS_MAX = 64, WORDS_MAX = 256 };
+
+/* What is in hand while the student is made. */
+struct working {
+    struct progress progress;
+    const volatile sig_atomic_t *stop; /* the signal to stop, once it came */
+    char *others_text;                 /* of --compare, cut into `others` */
+    const char *others[OTHERS_MAX];
+    char *command; /* what the user typed */
+};
+
+static bool is_stopped(void *context)
+{
+    const struct working *working = context;
+
+    return *working->stop != 0;
+}
 
 static void on_progress(void *context, const struct distill_progress *p)
 {
+    struct working *working = context;
     static const char *const phases[] = {[DISTILL_JUDGING] = "judging the teachers",
                                          [DISTILL_TEACHING] = "asking the teachers",
                                          [DISTILL_LEARNING] = "training the student",
@@ -28,55 +47,50 @@ static void on_progress(void *context, const struct distill_progress *p)
     char loss[32] = "";
 
     if (isfinite(p->loss)) snprintf(loss, sizeof loss, "loss %.4f", p->loss);
-    progress_tell(context, phases[p->phase], (double)p->done / (double)p->total, loss);
+    progress_tell(&working->progress, phases[p->phase], (double)p->done / (double)p->total, loss);
 }
 
-/* What a student is trained with has no calibration: NaN. */
-static void print_row(const char *name, const struct evaluation *score, double calibration,
-                      uint64_t parameters)
+static void print_row(const struct lineup_row *row)
 {
-    char share[32] = "", nats[32] = "", error[32] = "", count[32];
+    const struct judged *j = &row->judged;
+    const double accuracy = score_accuracy(&j->score), loss = score_loss(&j->score);
+    const double calibration = score_calibration(&j->score);
+    char share[32] = "", nats[32] = "", error[32] = "", latency[32] = "";
+    char parameters[32], bytes[32], flops[32];
 
-    if (!isnan(score->accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * score->accuracy);
-    if (!isnan(score->loss)) snprintf(nats, sizeof nats, "%.4f", score->loss);
+    if (!isnan(accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * accuracy);
+    if (!isnan(loss)) snprintf(nats, sizeof nats, "%.4f", loss);
     if (!isnan(calibration)) snprintf(error, sizeof error, "%.2f %%", 100 * calibration);
-    printf("%-34s %9s  %8s  %12s  %12s\n", name, share, nats, error,
-           units_format_count(parameters, count, sizeof count));
+    if (!isnan(j->latency_us)) {
+        snprintf(latency, sizeof latency, "%.*f us", j->latency_us < 100, j->latency_us);
+    }
+    printf("%-34s %9s  %8s  %12s  %12s  %10s  %8s  %9s\n", row->name, share, nats, error,
+           units_format_count(j->parameters, parameters, sizeof parameters),
+           units_format_bytes(j->bytes, bytes, sizeof bytes),
+           units_format_count(j->flops, flops, sizeof flops), latency);
 }
 
-static void print_score(const char *name, const struct score *score, uint64_t parameters)
-{
-    const struct evaluation said = {.accuracy = score_accuracy(score), .loss = score_loss(score)};
-
-    print_row(name, &said, score_calibration(score), parameters);
-}
-
+/* FLOPs and time are of a sample, forward. */
 static void print_words(const struct distill_result *r, const char *path)
 {
-    const struct comparison *c = &r->teachers;
-    uint64_t all = 0;
+    const struct lineup *t = &r->lineup;
+    const size_t teachers = r->teachers.count;
 
-    printf("%-34s %9s  %8s  %12s  %12s\n", "", "accuracy", "loss", "calib. error", "parameters");
-    for (size_t i = 0; i < c->count; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "teacher %zu", i);
-        all += c->parameters[i];
-        if (i < 16) print_score(name, &c->models[i], c->parameters[i]);
-    }
-    if (c->count > 16) printf("... and %zu more\n", c->count - 16);
-    if (c->has_average) {
-        print_score("average of their parameters", &c->average, c->parameters[0]);
-    }
-    print_score("ensemble", &c->votes[r->vote], all);
-    print_row("student", &r->student, (double)NAN, r->student_parameters);
-    if (r->has_baseline) {
-        print_row("the same student on labels alone", &r->labels_only, (double)NAN,
-                  r->student_parameters);
+    printf("%-34s %9s  %8s  %12s  %12s  %10s  %8s  %9s\n", "", "accuracy", "loss", "calib. error",
+           "parameters", "file", "FLOPs", "latency");
+    for (size_t i = 0; i < t->count; i++) {
+        if (i == 16 && teachers > 16) printf("... and %zu more\n", teachers - 16);
+        if (i < 16 || i >= teachers) print_row(&t->rows[i]);
     }
     printf("%llu of %llu training samples, %llu steps, lr %.4g", (unsigned long long)r->samples,
            (unsigned long long)r->samples_all, (unsigned long long)r->steps, r->lr);
+    if (r->transfer[0] != '\0') printf(", of %s without labels", r->transfer);
+    if (r->resumed_steps > 0) {
+        printf(", %llu of them by an earlier try", (unsigned long long)r->resumed_steps);
+    }
     if (r->has_baseline) {
-        printf("; labels alone: the same, best at lr %.4g of three%s", r->labels_only_lr,
+        printf("; labels alone: as many steps on all samples, best at lr %.4g of three%s",
+               r->labels_only_lr,
                distill_labels_win(r) ? ", and better than the teachers' student" : "");
     }
     printf("\n%s\n", path);
@@ -135,11 +149,63 @@ static enum rc save_result(const char *folder, const struct json *json, struct f
     return rc;
 }
 
-static enum rc request_of(const struct options *options, const struct teachers *teachers,
-                          const char *out, struct progress *progress,
-                          struct distill_options *request, struct fault *why)
+/* --compare NAME=FILE,FILE,... */
+static enum rc read_others(const struct options *options, struct working *working, size_t *count,
+                           struct fault *why)
 {
-    const char *student = options_text(options, "student");
+    const char *text = options_text(options, "compare");
+
+    *count = 0;
+    if (text == NULL) return RC_OK;
+    working->others_text = mem_string(text);
+    if (working->others_text == NULL) return fault_set(why, RC_NOMEM, "out of memory");
+    for (char *at = working->others_text, *next; at != NULL; at = next) {
+        next = strchr(at, ',');
+        if (next != NULL) *next++ = '\0';
+        const char *equals = strchr(at, '='), *file = equals != NULL ? equals + 1 : at;
+        if (*file == '\0' || equals == at) {
+            return fault_set(why, RC_USAGE, "--compare: '%s' is no FILE and no NAME=FILE", at);
+        }
+        if (*count == OTHERS_MAX) {
+            return fault_set(why, RC_USAGE, "--compare: at most %d files", OTHERS_MAX);
+        }
+        if (!file_is_there(file)) {
+            return fault_set(why, RC_NOT_FOUND, "--compare: there is no %s", file);
+        }
+        working->others[(*count)++] = at;
+    }
+    return RC_OK;
+}
+
+/* What was given, in flags; NULL: not known. */
+static char *command_line(const struct options *options)
+{
+    static const char *const passing[] = {"json", "quiet", "verbose", NULL};
+    char *words[WORDS_MAX];
+    const size_t count = options_forward(options, COMMAND_DISTILL, passing, words, WORDS_MAX);
+    char *text = count != SIZE_MAX ? mem_alloc(COMMAND_BYTES) : NULL;
+    size_t at = text != NULL ? shell_add(text, COMMAND_BYTES, 0, "grapevine") : 0;
+
+    if (text != NULL) at = shell_add(text, COMMAND_BYTES, at, "distill");
+    for (size_t i = 0; count != SIZE_MAX && i < count; i++) {
+        if (text != NULL) at = shell_add(text, COMMAND_BYTES, at, words[i]);
+        mem_free(words[i]);
+    }
+    if (at < COMMAND_BYTES) return text;
+    mem_free(text); /* too long to be of use */
+    return NULL;
+}
+
+static enum rc request_of(const struct options *options, const struct teachers *teachers,
+                          const char *out, struct working *working, struct distill_options *request,
+                          struct fault *why)
+{
+    const char *student = options_text(options, "student"), *transfer;
+    size_t others = 0;
+    const enum rc rc = read_others(options, working, &others, why);
+
+    if (rc != RC_OK) return rc;
+    transfer = options_text(options, "transfer");
 
     if (student == NULL) {
         return fault_set(why, RC_USAGE,
@@ -149,10 +215,15 @@ static enum rc request_of(const struct options *options, const struct teachers *
         .teachers = (const char *const *)teachers->paths,
         .teachers_count = teachers->count,
         .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
+        .weighs_confidence = strcmp(options_text(options, "weights"), "confidence") == 0,
         .temperature = options_real(options, "temperature"),
-        .alpha = options_real(options, "alpha"),
+        .alpha = transfer != NULL && !options_is_set(options, "alpha")
+                     ? 1
+                     : options_real(options, "alpha"),
+        .is_hard = strcmp(options_text(options, "targets"), "hard") == 0,
         .student = student,
         .data = options_is_set(options, "data") ? options_text(options, "data") : NULL,
+        .transfer = transfer,
         .tokenizer = options_text(options, "tokenizer"),
         .samples_max = options_count(options, "samples"),
         .epochs = options_real(options, "epochs"),
@@ -160,11 +231,22 @@ static enum rc request_of(const struct options *options, const struct teachers *
         .optimizer = options_text(options, "optimizer"),
         .schedule = options_text(options, "schedule"),
         .lr = options_real(options, "lr"),
+        .clip = options_real(options, "clip"),
+        .accumulate = (uint32_t)options_count(options, "accumulate"),
+        .augment = options_text(options, "augment"),
+        .sees_plain = strcmp(options_text(options, "teachers-view"), "plain") == 0,
         .seed = options_count(options, "seed"),
         .with_baseline = options_flag(options, "baseline"),
+        .answers_top = (uint32_t)options_count(options, "answers-top"),
+        .answers_path = options_text(options, "answers"),
         .out_path = out,
+        .others = working->others,
+        .others_count = others,
+        .command = working->command,
+        .now_ns = uv_clock_ns,
+        .is_stopped = is_stopped,
         .on_progress = on_progress,
-        .context = progress,
+        .context = working,
     };
     const bool is_known = vote_parse(options_text(options, "teachers-vote"), &request->vote);
     CHECK(is_known); /* the table of options lists the same names */
@@ -193,9 +275,16 @@ static enum rc show(const struct options *options, const struct distill_result *
     return rc;
 }
 
+/* Its clean goodbye was said by `why`. */
+static int stopped(const struct working *working, const struct fault *why)
+{
+    fprintf(stderr, "grapevine: %s\n", why->text);
+    return 128 + (int)*working->stop;
+}
+
 int command_distill(struct options *options)
 {
-    struct progress progress;
+    struct working working = {.stop = command_watch_stop()};
     uint64_t begin_ns = 0;
     const char *from = options_text(options, "teachers");
     struct teachers teachers = {NULL, 0};
@@ -206,28 +295,32 @@ int command_distill(struct options *options)
     char out[PATH_BYTES];
     enum rc rc;
 
-    progress_init(&progress, options);
+    progress_init(&working.progress, options);
+    working.command = command_line(options);
     if (from == NULL) {
         rc = fault_set(&why, RC_USAGE, "which teachers? say --teachers DIR or FILE,FILE...");
     } else {
         rc = teachers_find(from, &teachers, &why);
     }
     if (rc == RC_OK) rc = student_path(options, out, &why);
-    if (rc == RC_OK) rc = request_of(options, &teachers, out, &progress, &request, &why);
+    if (rc == RC_OK) rc = request_of(options, &teachers, out, &working, &request, &why);
     if (rc == RC_OK) rc = check_writable(options, &teachers, out, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {
-        if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
+        if (command_wants_bf16(options)) command_tell_precision(backend, &working.progress.log);
         begin_ns = uv_clock_ns();
         rc = distill_run(backend, &request, &result, &why);
-        progress_clear(&progress);
+        progress_clear(&working.progress);
     }
     if (rc == RC_OK) {
-        progress_end(&progress);
+        progress_end(&working.progress);
         rc = show(options, &result, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
         distill_result_deinit(&result);
     }
     backend_destroy(backend);
     teachers_deinit(&teachers);
+    mem_free(working.others_text);
+    mem_free(working.command);
+    if (rc == RC_CANCELLED) return stopped(&working, &why);
     return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
 }

@@ -73,6 +73,7 @@ int command_eval(struct options *options)
         .is_greedy = strcmp(options_text(options, "soup"), "greedy") == 0,
         .with_alignment = options_flag(options, "align"),
         .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
+        .weighs_confidence = strcmp(options_text(options, "weights"), "confidence") == 0,
         .on_progress = on_progress,
         .context = &progress,
     };

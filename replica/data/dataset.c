@@ -19,6 +19,7 @@
 
 struct dataset {
     struct dataset_info info;
+    uint32_t own_classes; /* > 0: of its samples, whose labels are forgotten once they are read */
     uint64_t seed;
     struct data_source *source;
 };
@@ -115,6 +116,11 @@ enum rc dataset_open(const char *spec, const struct dataset_options *options,
     }
     opened->seed = options->seed;
     complete_info(&opened->info);
+    if (options->unlabelled > 0 && opened->info.target == DATA_CLASS) {
+        opened->own_classes = opened->info.classes;
+        opened->info.classes = opened->info.outputs = options->unlabelled;
+        opened->info.class_words = NULL;
+    }
     *dataset = opened;
     return RC_OK;
 }
@@ -155,15 +161,20 @@ static uint32_t *slots_create(size_t count)
 static enum rc load(struct dataset *dataset, const struct data_part *part, size_t kept,
                     struct samples *out, struct fault *why)
 {
+    struct dataset_info own = dataset->info;
     struct samples loaded;
     enum rc rc;
 
-    rc = samples_init(&loaded, &dataset->info, kept);
+    if (dataset->own_classes > 0) own.classes = dataset->own_classes;
+    rc = samples_init(&loaded, &own, kept);
     if (rc != RC_OK) return data_no_memory(why, "load the data");
     rc = dataset->source->ops->load(dataset->source, part, &loaded, why);
     if (rc != RC_OK) {
         samples_deinit(&loaded);
         return rc;
+    }
+    for (size_t i = 0; dataset->own_classes > 0 && i < kept; i++) {
+        samples_set_label(&loaded, i, 0);
     }
     samples_deinit(out);
     *out = loaded;

@@ -89,6 +89,8 @@ struct dataset_options {
                            none of them is refused. NULL or "": those of the file, sorted */
     const char *labels_of; /* whose these are, for messages ("the model's"); NULL: they were given.
                               Static text */
+    uint32_t unlabelled;   /* > 0: samples with classes of their own are taken without them, as if
+                              each were the first of so many */
 };
 
 /** Open `spec` (`digits`, `fashion-mnist`, `idx:DIR`). Reads headers and labels of the training

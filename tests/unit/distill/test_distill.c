@@ -367,6 +367,171 @@ static void each_head_of_a_student_learns(void **state)
     }
 }
 
+/* Stops when the student has taken so many steps. */
+struct limit {
+    uint64_t steps, stop;
+    enum distill_phase phase;
+};
+
+static void on_limit(void *context, const struct distill_progress *progress)
+{
+    struct limit *limit = context;
+
+    if (progress->phase == limit->phase) limit->steps = progress->done;
+}
+
+static bool is_reached(void *context)
+{
+    const struct limit *limit = context;
+
+    return limit->steps >= limit->stop;
+}
+
+static void assert_same_bytes(const char *a, const char *b)
+{
+    void *bytes[2];
+    size_t counts[2];
+
+    assert_int_equal(file_read(a, 1 << 20, &bytes[0], &counts[0], NULL), RC_OK);
+    assert_int_equal(file_read(b, 1 << 20, &bytes[1], &counts[1], NULL), RC_OK);
+    assert_int_equal(counts[0], counts[1]);
+    assert_memory_equal(bytes[0], bytes[1], counts[0]);
+    mem_free(bytes[0]);
+    mem_free(bytes[1]);
+}
+
+static void who_is_stopped_goes_on_to_the_same_bits(void **state)
+{
+    /* Proves: a student with statistics, moments, dropout, augmentation, clipping and accumulated
+     * batches, stopped in its middle, ends with the bits of one that was not, of which the steps
+     * before are not taken again; so does the control on labels alone; nothing is left beside the
+     * file; other flags begin anew; a foreign state is refused and stays. */
+    struct world *world = *state;
+    char teacher[256], whole[256], parts[256], left[300], answers[300];
+    struct limit limit = {0, UINT64_MAX, DISTILL_LEARNING};
+    struct distill_result result;
+    struct fault why = {""};
+    double alone;
+
+    snprintf(teacher, sizeof teacher, "%s", world_file(world, "teacher", "linear:classes", 1));
+    snprintf(whole, sizeof whole, "%s", scratch_path(&world->scratch, "whole"));
+    snprintf(parts, sizeof parts, "%s", scratch_path(&world->scratch, "parts"));
+    snprintf(left, sizeof left, "%s.state", parts);
+    snprintf(answers, sizeof answers, "%s.answers", parts);
+    const char *teachers = teacher;
+    struct distill_options options = options_of(&teachers, 1);
+    options.student = "conv3x3:4 bn relu dropout:0.2 linear:classes";
+    options.epochs = 3;
+    options.samples_max = 400;
+    options.augment = "crop:1";
+    options.sees_plain = true;
+    options.clip = 0.5;
+    options.accumulate = 2;
+    options.with_baseline = true;
+    options.on_progress = on_limit;
+    options.is_stopped = is_reached;
+    options.context = &limit;
+    options.out_path = whole;
+    if (distill_run(world->backend, &options, &result, &why) != RC_OK) fail_msg("%s", why.text);
+    assert_int_equal(result.steps, 19);
+    assert_int_equal(result.resumed_steps, 0);
+    alone = result.labels_only.loss;
+    distill_result_deinit(&result);
+    options.out_path = parts;
+    limit = (struct limit){0, 8, DISTILL_LEARNING};
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_CANCELLED);
+    assert_non_null(strstr(why.text, "goes on"));
+    assert_true(file_is_there(left) && file_is_there(answers) && !file_is_there(parts));
+    limit = (struct limit){0, 2 * 19 - 4, DISTILL_BASELINE}; /* the second of its rates */
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_CANCELLED);
+    limit = (struct limit){0, UINT64_MAX, DISTILL_LEARNING};
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_OK);
+    assert_int_equal(result.resumed_steps, 19);
+    assert_true(result.answers_were_there && limit.steps == 0);
+    assert_true(fabs(result.labels_only.loss - alone) <= 0);
+    distill_result_deinit(&result);
+    assert_same_bytes(whole, parts);
+    assert_false(file_is_there(left));
+    assert_false(file_is_there(answers));
+    limit = (struct limit){0, 8, DISTILL_LEARNING};
+    options.with_baseline = false;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_CANCELLED);
+    limit.stop = UINT64_MAX;
+    options.lr = 0.03;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_OK);
+    assert_int_equal(result.resumed_steps, 0);
+    distill_result_deinit(&result);
+    scratch_write(&world->scratch, "parts.state", "mine", 4);
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_FORMAT);
+    assert_non_null(strstr(why.text, "move it away"));
+    assert_true(file_is_there(left));
+}
+
+static void other_samples_teach_without_their_labels(void **state)
+{
+    /* Proves: a student learns the teachers' classes from a set with other ones, whose labels have
+     * no effect; it is judged by --data, and its file says so; samples of another form, labels and
+     * real values are refused by name. */
+    struct world *world = *state;
+    const char *teacher = trained_file(world, "teacher", 1);
+    const char *out = scratch_path(&world->scratch, "student");
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+    struct fault why = {""};
+    struct model_card card;
+
+    options.alpha = 1;
+    options.epochs = 8;
+    options.out_path = out;
+    options.transfer = "digits";
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_OK);
+    assert_true(result.student.accuracy > 0.85);
+    assert_int_equal(comparison_card(out, &card, NULL), RC_OK);
+    assert_string_equal(card.data, "digits");
+    distill_result_deinit(&result);
+    options.transfer = "synthetic:spirals";
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_MISMATCH);
+    assert_non_null(strstr(why.text, "--transfer synthetic:spirals"));
+    options.transfer = "no-such";
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_PARSE);
+    options.transfer = "digits";
+    options.alpha = 0.9;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_USAGE);
+}
+
+static void targets_views_and_weights_all_teach(void **state)
+{
+    /* Proves: hard targets, teachers that see the student's own view, and weights by confidence
+     * each make a student that knows the digits; the table has every model with its costs. */
+    struct world *world = *state;
+    const char *teachers[2] = {trained_file(world, "a", 1), trained_file(world, "b", 2)};
+    struct distill_options options = options_of(teachers, 2);
+    struct distill_result result;
+    struct fault why = {""};
+    char other[300];
+
+    snprintf(other, sizeof other, "another=%s", teachers[1]);
+    const char *const others[] = {other};
+    options.epochs = 6;
+    options.alpha = 1;
+    for (int k = 0; k < 3; k++) {
+        options.is_hard = k == 0;
+        options.augment = k == 1 ? "crop:1" : NULL;
+        options.weighs_confidence = k == 2;
+        options.others = others;
+        options.others_count = k == 2 ? 1 : 0;
+        if (distill_run(world->backend, &options, &result, &why) != RC_OK) fail_msg("%s", why.text);
+        assert_true(result.student.accuracy > 0.8);
+        assert_int_equal(result.lineup.count, k == 2 ? 9 : 8);
+        for (size_t i = 0; i < result.lineup.count; i++) {
+            const struct judged *judged = &result.lineup.rows[i].judged;
+            assert_true(judged->parameters > 0 && judged->flops > 0 && judged->bytes > 0);
+            assert_true(score_accuracy(&judged->score) > 0.8);
+        }
+        distill_result_deinit(&result);
+    }
+}
+
 static void short_memory_leaks_nothing(void **state)
 {
     /* Proves: whichever allocation fails, distilling fails or succeeds whole, and frees all. */
@@ -404,6 +569,9 @@ int main(void)
         cmocka_unit_test(a_language_model_learns_from_another),
         cmocka_unit_test(real_values_are_learned_from_the_teachers_mean),
         cmocka_unit_test(each_head_of_a_student_learns),
+        cmocka_unit_test(who_is_stopped_goes_on_to_the_same_bits),
+        cmocka_unit_test(other_samples_teach_without_their_labels),
+        cmocka_unit_test(targets_views_and_weights_all_teach),
         cmocka_unit_test(short_memory_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, world_set_up, world_tear_down);
