@@ -51,6 +51,7 @@ static enum rc write_page(struct export *e)
         .data = options_text(e->options, "data"),
         .labels = options_text(e->options, "labels"),
         .runtime = options_text(e->options, "runtime"),
+        .file = e->file,
     };
 
     return export_page(&page, e->model, &e->card, e->why);

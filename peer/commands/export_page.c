@@ -250,7 +250,7 @@ static enum rc write_model(const struct page *page, const struct json *json)
     enum rc rc;
 
     snprintf(path, sizeof path, "%s/model.onnx", page->options->folder);
-    rc = export_onnx(page->model, &page->card, path, page->why);
+    rc = export_onnx(page->model, &page->card, page->options->file, path, page->why);
     if (rc == RC_OK) rc = file_read(path, MODEL_BYTES_MAX, &bytes, &count, page->why);
     if (rc != RC_OK) return rc;
     text = mem_array(base64_length(count), 1);

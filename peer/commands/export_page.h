@@ -12,6 +12,7 @@
 
 struct model;
 struct model_card;
+struct tensor_file;
 
 struct export_page_options {
     const char *name;    /* the model's, for its title */
@@ -19,6 +20,7 @@ struct export_page_options {
     const char *data;    /* samples to try are of these; NULL: of digits and Fashion-MNIST only */
     const char *labels;  /* the names of the classes, with commas; NULL: those of the model */
     const char *runtime; /* runtime.js; NULL: where it is made or installed */
+    const struct tensor_file *file; /* of the model, whose int8 weights stay so */
 };
 
 /** A folder with somebody else's index.html is refused (RC_USAGE), and so is a model that does not
