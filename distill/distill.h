@@ -34,6 +34,7 @@ struct distill_progress {
     enum distill_phase phase;
     uint64_t done, total;
     double loss; /* mean of the batches since the last call; NaN where nothing is trained */
+    uint32_t generation, generations; /* distill/generations.h: of so many; 0: it is none */
 };
 
 struct distill_options {
@@ -52,6 +53,7 @@ struct distill_options {
     const char *optimizer, *schedule; /* NULL: momentum (texts: as --model would), cosine */
     double lr;                        /* > 0 overrides the optimizer's */
     uint64_t seed;
+    uint64_t student_seed; /* of its first weights and the order of samples; 0: `seed` */
     bool with_baseline;
     size_t answers_bytes_max; /* instead of ANSWERS_BYTES_MAX; 0: that */
     const char *out_path;     /* the student's file; NULL: not written */

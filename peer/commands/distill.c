@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "distill/distill.h"
+#include "distill/generations.h"
 #include "distill/teachers.h"
 #include "kernels/backend.h"
 #include "peer/cli/progress.h"
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = GENERATIONS_PATH_BYTES };
 
 static void on_progress(void *context, const struct distill_progress *p)
 {
@@ -25,9 +25,14 @@ static void on_progress(void *context, const struct distill_progress *p)
                                          [DISTILL_TEACHING] = "asking the teachers",
                                          [DISTILL_LEARNING] = "training the student",
                                          [DISTILL_BASELINE] = "training on labels alone"};
-    char loss[32] = "";
+    char loss[64] = "";
 
     if (isfinite(p->loss)) snprintf(loss, sizeof loss, "loss %.4f", p->loss);
+    if (p->generations > 1) {
+        const size_t length = strlen(loss);
+        snprintf(loss + length, sizeof loss - length, "%sgeneration %u of %u",
+                 length > 0 ? ", " : "", p->generation, p->generations);
+    }
     progress_tell(context, phases[p->phase], (double)p->done / (double)p->total, loss);
 }
 
@@ -82,6 +87,23 @@ static void print_words(const struct distill_result *r, const char *path)
     printf("\n%s\n", path);
 }
 
+/* Each student, and all of them together. */
+static void print_generations(const struct generations *g)
+{
+    const struct comparison *c = &g->students;
+
+    for (size_t i = 0; i < c->count; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "generation %zu", i + 1);
+        print_score(name, &c->models[i], c->parameters[i]);
+    }
+    print_score("ensemble of the generations", &c->votes[VOTE_MEAN],
+                c->parameters[0] * (uint64_t)c->count);
+    for (size_t i = 0; i + 1 < c->count; i++) {
+        puts(c->paths[i]);
+    }
+}
+
 /* A file beside those of the testnet. */
 static enum rc path_in(const char *folder, const char *name, char path[PATH_BYTES],
                        struct fault *why)
@@ -114,9 +136,17 @@ static enum rc check_writable(const struct options *options, const struct teache
 {
     const char *folder = options_text(options, "report");
     char path[PATH_BYTES];
-    enum rc rc = command_check_out(out, (const char *const *)teachers->paths, teachers->count, why);
+    const size_t count = (size_t)options_count(options, "generations");
+    enum rc rc = RC_OK;
 
-    if (rc == RC_OK) rc = file_check_replace(out, why);
+    for (size_t i = 1; rc == RC_OK && i <= count; i++) {
+        rc = generations_path(out, i, count, path, why);
+        if (rc == RC_OK) {
+            rc =
+                command_check_out(path, (const char *const *)teachers->paths, teachers->count, why);
+        }
+        if (rc == RC_OK) rc = file_check_replace(path, why);
+    }
     if (rc != RC_OK || folder == NULL) return rc;
     rc = result_path(folder, path, why);
     return rc == RC_OK ? file_check_replace(path, why) : rc;
@@ -171,11 +201,12 @@ static enum rc request_of(const struct options *options, const struct teachers *
     return RC_OK;
 }
 
-static enum rc show(const struct options *options, const struct distill_result *result,
-                    const char *out, double wall_s, struct fault *why)
+static enum rc show(const struct options *options, const struct generations *done, const char *out,
+                    double wall_s, struct fault *why)
 {
     const char *folder = options_text(options, "report");
-    struct json *json = distill_json(result);
+    const struct distill_result *result = &done->result;
+    struct json *json = done->students.count > 1 ? generations_json(done) : distill_json(result);
     enum rc rc = RC_OK;
 
     json_set_real(json, "wall_s", wall_s);
@@ -185,7 +216,10 @@ static enum rc show(const struct options *options, const struct distill_result *
         return rc;
     }
     /* With --report the table comes from `grapevine report`, beside the testnet's own. */
-    if (rc == RC_OK && folder == NULL) print_words(result, out);
+    if (rc == RC_OK && folder == NULL) {
+        print_words(result, out);
+        if (done->students.count > 1) print_generations(done);
+    }
     if (rc == RC_OK && folder != NULL) {
         printf("student: %s\ntable: grapevine report %s\n", out, folder);
     }
@@ -200,7 +234,7 @@ int command_distill(struct options *options)
     const char *from = options_text(options, "teachers");
     struct teachers teachers = {NULL, 0};
     struct distill_options request;
-    struct distill_result result;
+    struct generations done;
     struct backend *backend = NULL;
     struct fault why = {""};
     char out[PATH_BYTES];
@@ -219,13 +253,14 @@ int command_distill(struct options *options)
     if (rc == RC_OK) {
         if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
         begin_ns = uv_clock_ns();
-        rc = distill_run(backend, &request, &result, &why);
+        rc = generations_run(backend, &request, (size_t)options_count(options, "generations"),
+                             &done, &why);
         progress_clear(&progress);
     }
     if (rc == RC_OK) {
         progress_end(&progress);
-        rc = show(options, &result, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
-        distill_result_deinit(&result);
+        rc = show(options, &done, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
+        generations_deinit(&done);
     }
     backend_destroy(backend);
     teachers_deinit(&teachers);
