@@ -96,6 +96,8 @@
     X(JOIN_SNAPSHOT_COPIED, "join:snapshot-copied")                                                \
     X(JOIN_ASSIGNING, "join:assigning")                                                            \
     X(JOIN_ASSIGNED, "join:assigned")                                                              \
+    X(COPY_ASSIGNING, "copy:assigning")                                                            \
+    X(COPY_ASSIGNED, "copy:assigned")                                                              \
     /* checkpoints, and every file that is replaced */                                             \
     X(CHECKPOINT_BEGUN, "checkpoint:begun")                                                        \
     X(CHECKPOINT_ENCODED, "checkpoint:encoded")                                                    \

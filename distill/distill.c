@@ -51,7 +51,7 @@ struct lesson {
 static void tell(const struct lesson *l, enum distill_phase phase, uint64_t done, uint64_t total,
                  double loss)
 {
-    const struct distill_progress progress = {phase, done, total, loss};
+    const struct distill_progress progress = {phase, done, total, loss, 0, 0};
 
     if (l->options->on_progress != NULL) l->options->on_progress(l->options->context, &progress);
 }
@@ -404,8 +404,8 @@ static enum rc plan(struct lesson *l, struct fault *why)
         .batch = is_text ? usual.batch : BATCH_DEFAULT,
         .shard = "all",
         .samples_max = o->samples_max,
-        .seed = o->seed,
-        .stream_seed = o->seed,
+        .seed = o->student_seed != 0 ? o->student_seed : o->seed,
+        .stream_seed = o->student_seed != 0 ? o->student_seed : o->seed,
         .threads = l->threads,
         .clip = o->clip,
         .accumulate = o->accumulate,

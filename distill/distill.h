@@ -44,6 +44,7 @@ struct distill_progress {
     enum distill_phase phase;
     uint64_t done, total;
     double loss; /* mean of the batches since the last call; NaN where nothing is trained */
+    uint32_t generation, generations; /* distill/generations.h: of so many; 0: it is none */
 };
 
 struct distill_options {
@@ -68,6 +69,7 @@ struct distill_options {
     const char *augment;
     bool sees_plain; /* teachers: images as they are, whatever the student sees */
     uint64_t seed;
+    uint64_t student_seed; /* of its first weights and the order of samples; 0: `seed` */
     bool with_baseline;
     uint32_t answers_top;      /* as of answers_options */
     const char *answers_path;  /* a file that is kept and used again; NULL: OUT.answers, removed */

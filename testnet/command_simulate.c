@@ -163,8 +163,8 @@ static enum rc read_options(const struct options *options, struct strategy *stra
 
     if (simulation->rounds == 0 && !has_end) simulation->rounds = ROUNDS_DEFAULT;
     if (!strategy->is_averaging && rc == RC_OK && !has_end) {
-        rc =
-            fault_set(why, RC_USAGE, "--averaging none has no rounds to count; say --time instead");
+        rc = fault_set(why, RC_USAGE, "--averaging %s has no rounds to count; say --time instead",
+                       strategy->name);
     }
     if (simulation->peers == 1 && rc == RC_OK && !has_end) {
         rc = fault_set(why, RC_USAGE,

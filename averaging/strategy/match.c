@@ -306,9 +306,9 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
     for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
         if (!strategy_is_given(parts[i].value)) continue;
         return fault_set(why, RC_USAGE,
-                         "--%s %s: --averaging none never averages, so it does not go with it; "
+                         "--%s %s: --averaging %s never averages, so it does not go with it; "
                          "leave it out, or choose another method",
-                         parts[i].flag, parts[i].value);
+                         parts[i].flag, parts[i].value, strategy->name);
     }
     return RC_OK;
 }

@@ -254,6 +254,17 @@ static const struct method methods[] = {
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Each peer trains with rates of its own, and who is clearly worse copies another's model and
+     * changes its rates: every=N steps to a score (100), margin=X (0.02), spread=X of the first
+     * rates (3), resample=X (0.25). Jaderberg et al. 2017, arXiv:1711.09846. */
+    {.name = "pbt",
+     .is_population = true,
+     .every_steps = 100,
+     .rule = &rule_mean,
+     .settings = {{.key = "every", .kind = SETTING_EVERY},
+                  {.key = "margin", .kind = SETTING_MARGIN, .min = 0, .max = 0.9},
+                  {.key = "spread", .kind = SETTING_SPREAD, .min = 1, .max = 1000},
+                  {.key = "resample", .kind = SETTING_RESAMPLE, .min = 0, .max = 1}}},
 };
 
 const struct method *method_at(size_t index)

@@ -20,7 +20,10 @@ enum setting_kind {
     SETTING_ALPHA,    /* of springs */
     SETTING_BETA,     /* the same, as a share of the graph's weights */
     SETTING_STALE,    /* steps between snapshot and result */
-    SETTING_CHANCE    /* of a round */
+    SETTING_CHANCE,   /* of a round */
+    SETTING_MARGIN,   /* population: another is better by that */
+    SETTING_SPREAD,   /* population: rates begin at what was given, times 1/X to X */
+    SETTING_RESAMPLE  /* population: the probability that a rate is drawn anew */
 };
 
 struct setting {
@@ -31,7 +34,7 @@ struct setting {
 
 struct method {
     const char *name;
-    bool is_averaging;
+    bool is_averaging, is_population;
     bool waits, overlaps;
     float beta; /* of edges */
     bool tracks;

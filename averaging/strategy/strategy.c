@@ -109,6 +109,12 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
     case SETTING_CHANCE:
         return parse_chance(spec, value, setting, &strategy->chance, why);
+    case SETTING_MARGIN:
+        return parse_chance(spec, value, setting, &strategy->population.margin, why);
+    case SETTING_SPREAD:
+        return parse_chance(spec, value, setting, &strategy->population.spread, why);
+    case SETTING_RESAMPLE:
+        return parse_chance(spec, value, setting, &strategy->population.resample, why);
     case SETTING_SHARE:
         return parse_share(spec, value, setting, &rule->share, why);
     case SETTING_ORDER:
@@ -198,11 +204,14 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
 static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
 {
     static const struct word_synonym synonyms[] = {
-        {"fedavg", "local-sgd"}, {"federated", "local-sgd"}, {"local", "local-sgd"},
-        {"ddp", "allreduce"},    {"sync", "allreduce"},      {"horovod", "allreduce"},
-        {"gossip", "ad-psgd"},   {"decentralized", "dpsgd"}, {"hivemind", "moshpit"},
-        {"sgp", "push-sum"},     {"downpour", "easgd"},      {"choco-sgd", "choco"},
-        {"soup", "one-shot"},    {"mirror", "choco"},        {NULL, NULL},
+        {"fedavg", "local-sgd"}, {"federated", "local-sgd"},
+        {"local", "local-sgd"},  {"ddp", "allreduce"},
+        {"sync", "allreduce"},   {"horovod", "allreduce"},
+        {"gossip", "ad-psgd"},   {"decentralized", "dpsgd"},
+        {"hivemind", "moshpit"}, {"sgp", "push-sum"},
+        {"downpour", "easgd"},   {"choco-sgd", "choco"},
+        {"soup", "one-shot"},    {"mirror", "choco"},
+        {"population", "pbt"},   {NULL, NULL},
     };
     const char *names[METHODS_MAX];
     char hint[WORD_HINT_BYTES];
@@ -234,6 +243,9 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     if (method == NULL) return unknown_method(spec, name, why);
     strategy->name = method->name;
     strategy->is_averaging = method->is_averaging;
+    strategy->is_population = method->is_population;
+    strategy->population =
+        (struct population_settings){.margin = 0.02, .spread = 3, .resample = 0.25};
     strategy->waits = method->waits;
     strategy->overlaps = method->overlaps;
     strategy->optimizer = method->optimizer;

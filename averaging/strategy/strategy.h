@@ -8,6 +8,7 @@
 
 #include "averaging/codec/codec.h"
 #include "averaging/core/exchange.h"
+#include "averaging/core/population.h"
 #include "averaging/rule/rule.h"
 #include "base/fault.h"
 #include "gossip/overlay/topology.h"
@@ -21,17 +22,19 @@ enum moments {
 
 struct strategy {
     const char *name;
-    bool is_averaging;     /* false: `none` */
-    uint64_t every_steps;  /* pace: a round every so many optimizer steps (H) */
-    uint64_t switch_steps; /* post-local: a round at every step before this one */
-    uint64_t pull_steps;   /* elastic: the model is pulled between rounds as well, at every so
-                              manieth step after one; 0: it is not */
-    bool waits;            /* no step is taken between a round's snapshot and its result */
-    bool overlaps;         /* steps are, but none past the border at which the next round is due */
-    bool at_end;           /* one round, when all have reached their goals; no pace */
-    uint64_t stale_steps;  /* push: steps are, but at most so many; 0: any number */
-    double chance;         /* push: a round is begun with this probability; 0: always */
-    bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */
+    bool is_averaging;  /* false: `none`, and `pbt` */
+    bool is_population; /* models are never averaged, but copied: averaging/core/population.h */
+    struct population_settings population; /* of that; every_steps is below */
+    uint64_t every_steps;                  /* pace: a round every so many optimizer steps (H) */
+    uint64_t switch_steps;                 /* post-local: a round at every step before this one */
+    uint64_t pull_steps;  /* elastic: the model is pulled between rounds as well, at every so
+                             manieth step after one; 0: it is not */
+    bool waits;           /* no step is taken between a round's snapshot and its result */
+    bool overlaps;        /* steps are, but none past the border at which the next round is due */
+    bool at_end;          /* one round, when all have reached their goals; no pace */
+    uint64_t stale_steps; /* push: steps are, but at most so many; 0: any number */
+    double chance;        /* push: a round is begun with this probability; 0: always */
+    bool steps_by_weight; /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
     enum moments moments;

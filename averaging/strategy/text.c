@@ -82,6 +82,16 @@ void strategy_describe(struct strategy *strategy)
     char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "";
     bool is_group = strategy->exchange->is_group;
 
+    if (strategy->is_population) {
+        const struct population_settings *population = &strategy->population;
+
+        snprintf(strategy->text, sizeof strategy->text,
+                 "%s: a score every %llu steps, models better by %g %% are copied, rates begin "
+                 "within a factor of %g and change by 0.8 or 1.2, or anew with probability %g",
+                 strategy->name, (unsigned long long)strategy->every_steps,
+                 100 * population->margin, population->spread, population->resample);
+        return;
+    }
     if (!strategy->is_averaging) {
         snprintf(strategy->text, sizeof strategy->text, "none");
         return;
@@ -130,7 +140,8 @@ void strategy_method(const struct strategy *strategy, const char *moments, char 
 
     describe_step(strategy, step, sizeof step);
     if (!strategy->is_averaging) {
-        count = snprintf(text, cap, "wire %d, none", WIRE_VERSION);
+        count = snprintf(text, cap, "wire %d, %s", WIRE_VERSION,
+                         strategy->is_population ? "population" : "none");
     } else {
         count =
             snprintf(text, cap, "wire %d, %sexchange %s, codec %s, rule %s%s%s%s", WIRE_VERSION,

@@ -92,6 +92,11 @@ static const struct field progress_fields[] = {
     LATER(9, progress.measured_samples),
     BLOB(10, progress.measured, MEASURED_BYTES_MAX, 8, true),
 };
+static const struct field score_fields[] = {
+    FLOAT(0, score.loss, FLT_MAX),  ANY(1, score.step),
+    FIXED(2, score.part),           ABOVE_0(3, score.rate, FLT_MAX),
+    FLOAT(4, score.decay, FLT_MAX), ANY(5, score.line),
+};
 static const struct field dialback_req_fields[] = {
     UINT(0, dialback.nonce, 1, UINT64_MAX),
 };
@@ -342,6 +347,7 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_BUCKET_REQ] = SHAPE("BUCKET_REQ", bucket_req_fields),
     [MESSAGE_STATE_DENY] = SHAPE("STATE_DENY", state_deny_fields),
     [MESSAGE_SKETCH_REQ] = SHAPE("SKETCH_REQ", sketch_req_fields),
+    [MESSAGE_SCORE] = SHAPE("SCORE", score_fields),
     [MESSAGE_SKETCH] = SHAPE("SKETCH", sketch_fields),
     [MESSAGE_STATE_DONE] = SHAPE("STATE_DONE", state_done_fields),
     [MESSAGE_STATUS_REQ] = {"STATUS_REQ", NULL, 0},

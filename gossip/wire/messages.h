@@ -85,6 +85,7 @@ enum message_type {
     MESSAGE_SKETCH_REQ = 102,
     MESSAGE_SKETCH = 103,
     MESSAGE_STATE_DONE = 104, /* the joiner needs this lease no longer */
+    MESSAGE_SCORE = 105,      /* of population-based training: how good my model is, and by what */
     /* observer */
     MESSAGE_STATUS_REQ = 112,
     MESSAGE_STATUS = 113,
@@ -250,6 +251,13 @@ struct message_progress {
     uint64_t measured_samples;
     const uint8_t *measured;
     uint32_t measured_bytes;
+};
+struct message_score {  /* see averaging/core/population.h */
+    float loss;         /* on the samples of `part` */
+    uint64_t step;      /* of the model, when it was scored */
+    struct digest part; /* of the data */
+    float rate, decay;  /* with which it is trained */
+    uint64_t line;
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */
@@ -468,6 +476,7 @@ struct message {
         struct message_accuse accuse;
         struct message_prune prune;
         struct message_progress progress;
+        struct message_score score;
         struct message_dialback dialback; /* also DIALBACK_REQ */
         struct message_relay_lease relay_lease;
         struct message_relay_connect relay_connect;

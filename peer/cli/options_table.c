@@ -331,8 +331,9 @@ const struct option_row option_rows[] = {
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
-     "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking or noloco, "
-     "with settings as in local-sgd:H=16; docs/methods.md tells them apart; each flag below "
+     "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, noloco "
+     "or pbt, with settings as in local-sgd:H=16; docs/methods.md tells them apart; each flag "
+     "below "
      "replaces one part of it",
      OF_RUN},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
@@ -428,6 +429,8 @@ const struct option_row option_rows[] = {
      "passes over the training samples", OF_RUN},
     {"samples", OPTION_COUNT, GROUP_DISTILLING, ON(DISTILL), "N", NULL, 1, 1e15,
      "learn from so many training samples (default: all)", OF_RUN},
+    {"generations", OPTION_COUNT, GROUP_DISTILLING, ON(DISTILL), "N", "1", 1, 32,
+     "train so many students one after another, each on what the one before says", OF_RUN},
     {"baseline", OPTION_SWITCH, GROUP_DISTILLING, ON(DISTILL), NULL, NULL, 0, 0,
      "also train the same student on the labels alone, all of them, in as many steps, to compare",
      OF_RUN},

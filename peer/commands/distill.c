@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/shell.h"
 #include "base/units.h"
-#include "distill/distill.h"
+#include "distill/generations.h"
 #include "distill/teachers.h"
 #include "kernels/backend.h"
 #include "peer/cli/progress.h"
@@ -19,7 +19,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 1024, COMMAND_BYTES = 1 << 16, OTHERS_MAX = 64, WORDS_MAX = 256 };
+enum {
+    PATH_BYTES = GENERATIONS_PATH_BYTES,
+    COMMAND_BYTES = 1 << 16,
+    OTHERS_MAX = 64,
+    WORDS_MAX = 256
+};
 
 /* What is in hand while the student is made. */
 struct working {
@@ -44,27 +49,39 @@ static void on_progress(void *context, const struct distill_progress *p)
                                          [DISTILL_TEACHING] = "asking the teachers",
                                          [DISTILL_LEARNING] = "training the student",
                                          [DISTILL_BASELINE] = "training on labels alone"};
-    char loss[32] = "";
+    char loss[64] = "";
 
     if (isfinite(p->loss)) snprintf(loss, sizeof loss, "loss %.4f", p->loss);
+    if (p->generations > 1) {
+        const size_t length = strlen(loss);
+        snprintf(loss + length, sizeof loss - length, "%sgeneration %u of %u",
+                 length > 0 ? ", " : "", p->generation, p->generations);
+    }
     progress_tell(&working->progress, phases[p->phase], (double)p->done / (double)p->total, loss);
+}
+
+static void print_scores(const char *name, const struct score *score)
+{
+    const double accuracy = score_accuracy(score), loss = score_loss(score);
+    const double calibration = score_calibration(score);
+    char share[32] = "", nats[32] = "", error[32] = "";
+
+    if (!isnan(accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * accuracy);
+    if (!isnan(loss)) snprintf(nats, sizeof nats, "%.4f", loss);
+    if (!isnan(calibration)) snprintf(error, sizeof error, "%.2f %%", 100 * calibration);
+    printf("%-34s %9s  %8s  %12s", name, share, nats, error);
 }
 
 static void print_row(const struct lineup_row *row)
 {
     const struct judged *j = &row->judged;
-    const double accuracy = score_accuracy(&j->score), loss = score_loss(&j->score);
-    const double calibration = score_calibration(&j->score);
-    char share[32] = "", nats[32] = "", error[32] = "", latency[32] = "";
-    char parameters[32], bytes[32], flops[32];
+    char latency[32] = "", parameters[32], bytes[32], flops[32];
 
-    if (!isnan(accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * accuracy);
-    if (!isnan(loss)) snprintf(nats, sizeof nats, "%.4f", loss);
-    if (!isnan(calibration)) snprintf(error, sizeof error, "%.2f %%", 100 * calibration);
     if (!isnan(j->latency_us)) {
         snprintf(latency, sizeof latency, "%.*f us", j->latency_us < 100, j->latency_us);
     }
-    printf("%-34s %9s  %8s  %12s  %12s  %10s  %8s  %9s\n", row->name, share, nats, error,
+    print_scores(row->name, &j->score);
+    printf("  %12s  %10s  %8s  %9s\n",
            units_format_count(j->parameters, parameters, sizeof parameters),
            units_format_bytes(j->bytes, bytes, sizeof bytes),
            units_format_count(j->flops, flops, sizeof flops), latency);
@@ -94,6 +111,19 @@ static void print_words(const struct distill_result *r, const char *path)
                distill_labels_win(r) ? ", and better than the teachers' student" : "");
     }
     printf("\n%s\n", path);
+}
+
+/* Each student, and all of them together. */
+static void print_generations(const struct comparison *students)
+{
+    for (size_t i = 0; i < students->count; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "generation %zu", i + 1);
+        print_scores(name, &students->models[i]);
+        printf("  %s\n", students->paths[i]);
+    }
+    print_scores("ensemble of the generations", &students->votes[VOTE_MEAN]);
+    putchar('\n');
 }
 
 /* A file beside those of the testnet. */
@@ -127,10 +157,16 @@ static enum rc check_writable(const struct options *options, const struct teache
                               const char *out, struct fault *why)
 {
     const char *folder = options_text(options, "report");
+    const char *const *from = (const char *const *)teachers->paths;
+    const size_t count = (size_t)options_count(options, "generations");
     char path[PATH_BYTES];
-    enum rc rc = command_check_out(out, (const char *const *)teachers->paths, teachers->count, why);
+    enum rc rc = RC_OK;
 
-    if (rc == RC_OK) rc = file_check_replace(out, why);
+    for (size_t i = 1; rc == RC_OK && i <= count; i++) {
+        rc = generations_path(out, i, count, path, why);
+        if (rc == RC_OK) rc = command_check_out(path, from, teachers->count, why);
+        if (rc == RC_OK) rc = file_check_replace(path, why);
+    }
     if (rc != RC_OK || folder == NULL) return rc;
     rc = result_path(folder, path, why);
     return rc == RC_OK ? file_check_replace(path, why) : rc;
@@ -253,11 +289,12 @@ static enum rc request_of(const struct options *options, const struct teachers *
     return RC_OK;
 }
 
-static enum rc show(const struct options *options, const struct distill_result *result,
-                    const char *out, double wall_s, struct fault *why)
+static enum rc show(const struct options *options, const struct generations *done, const char *out,
+                    double wall_s, struct fault *why)
 {
     const char *folder = options_text(options, "report");
-    struct json *json = distill_json(result);
+    struct json *json =
+        done->students.count > 1 ? generations_json(done) : distill_json(&done->result);
     enum rc rc = RC_OK;
 
     json_set_real(json, "wall_s", wall_s);
@@ -267,7 +304,10 @@ static enum rc show(const struct options *options, const struct distill_result *
         return rc;
     }
     /* With --report the table comes from `grapevine report`, beside the testnet's own. */
-    if (rc == RC_OK && folder == NULL) print_words(result, out);
+    if (rc == RC_OK && folder == NULL) {
+        print_words(&done->result, out);
+        if (done->students.count > 1) print_generations(&done->students);
+    }
     if (rc == RC_OK && folder != NULL) {
         printf("student: %s\ntable: grapevine report %s\n", out, folder);
     }
@@ -289,7 +329,7 @@ int command_distill(struct options *options)
     const char *from = options_text(options, "teachers");
     struct teachers teachers = {NULL, 0};
     struct distill_options request;
-    struct distill_result result;
+    struct generations done;
     struct backend *backend = NULL;
     struct fault why = {""};
     char out[PATH_BYTES];
@@ -309,13 +349,14 @@ int command_distill(struct options *options)
     if (rc == RC_OK) {
         if (command_wants_bf16(options)) command_tell_precision(backend, &working.progress.log);
         begin_ns = uv_clock_ns();
-        rc = distill_run(backend, &request, &result, &why);
+        rc = generations_run(backend, &request, (size_t)options_count(options, "generations"),
+                             &done, &why);
         progress_clear(&working.progress);
     }
     if (rc == RC_OK) {
         progress_end(&working.progress);
-        rc = show(options, &result, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
-        distill_result_deinit(&result);
+        rc = show(options, &done, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
+        generations_deinit(&done);
     }
     backend_destroy(backend);
     teachers_deinit(&teachers);

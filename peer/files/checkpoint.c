@@ -19,6 +19,7 @@
 #define COUNTS     "peer.counts"
 #define EXCHANGE   "peer.exchange"
 #define INPUT      "peer.input"
+#define POPULATION "peer.population"
 /* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot. */
 #define ONCE        "once"
 #define STATE_BYTES (UINT64_C(64) << 30)
@@ -70,6 +71,38 @@ static enum rc add_planes(const char *const *names, const float *const *planes, 
     return rc;
 }
 
+enum { POPULATION_RATE, POPULATION_DECAY, POPULATION_LINE, POPULATION_COPIES, POPULATION_WORDS };
+
+/* Rates to the bit. */
+static enum rc add_population(const struct checkpoint_population *population,
+                              struct tensor_file *file)
+{
+    uint64_t words[POPULATION_WORDS] = {
+        [POPULATION_LINE] = population->line, [POPULATION_COPIES] = population->copies};
+
+    if (!population->is_there) return RC_OK;
+    memcpy(&words[POPULATION_RATE], &population->rate, sizeof population->rate);
+    memcpy(&words[POPULATION_DECAY], &population->decay, sizeof population->decay);
+    return tensor_file_add_u64_copy(file, POPULATION, words, POPULATION_WORDS);
+}
+
+static enum rc load_population(const struct tensor_file *file,
+                               struct checkpoint_population *population)
+{
+    const struct tensor_view *view = tensor_file_find(file, POPULATION);
+    uint64_t words[POPULATION_WORDS];
+
+    if (view == NULL) return RC_OK;
+    if (strcmp(view->dtype, "U64") != 0 || view->bytes_count != sizeof words) return RC_FORMAT;
+    memcpy(words, view->bytes, sizeof words);
+    population->is_there = true;
+    memcpy(&population->rate, &words[POPULATION_RATE], sizeof population->rate);
+    memcpy(&population->decay, &words[POPULATION_DECAY], sizeof population->decay);
+    population->line = words[POPULATION_LINE];
+    population->copies = words[POPULATION_COPIES];
+    return RC_OK;
+}
+
 static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *learner,
                         struct tensor_file *file)
 {
@@ -89,6 +122,7 @@ static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *lea
         snprintf(once, sizeof once, "%llu", (unsigned long long)checkpoint->once_steps);
         rc = tensor_file_set(file, ONCE, once);
     }
+    if (rc == RC_OK) rc = add_population(&checkpoint->population, file);
     if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     view.shape[0] = checkpoint->exchange_bytes;
     view.bytes = checkpoint->exchange;
@@ -204,6 +238,7 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     checkpoint->model_samples = values[COUNT_SAMPLES];
     checkpoint->round = values[COUNT_ROUND];
     checkpoint->own_steps = values[COUNT_OWN_STEPS];
+    if (load_population(file, &checkpoint->population) != RC_OK) return RC_FORMAT;
     if (exchange == NULL || exchange->bytes_count == 0) return RC_OK;
     checkpoint->exchange = mem_alloc(exchange->bytes_count);
     if (checkpoint->exchange == NULL) return RC_NOMEM;

@@ -19,6 +19,13 @@
 #define CHECKPOINT_STATE_BEFORE "state.before.safetensors"
 #define CHECKPOINT_MODEL_BEFORE "model.before.safetensors"
 
+/* Of population-based training. */
+struct checkpoint_population {
+    bool is_there;
+    double rate, decay;
+    uint64_t line, copies;
+};
+
 /* What belongs to the peer rather than to its learner. */
 struct checkpoint {
     struct digest lineage;
@@ -28,7 +35,8 @@ struct checkpoint {
     bool is_given_up;       /* for a save: another model takes its place */
     bool has_input;         /* after a load: how the input is normalised was in it */
     uint64_t once_steps;    /* one-shot: own_steps when its one average was made; 0: it was not */
-    uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
+    struct checkpoint_population population;
+    uint8_t *exchange; /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;
     /* What the averaging rule keeps between rounds, planes of rule_values each (rule.h). */
     const float *rule[RULE_STATE_MAX];

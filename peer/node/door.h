@@ -25,12 +25,14 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
-    bool is_relayed;   /* linked through a relay */
-    uint64_t place;    /* the host that it is on, as far as its address tells */
-    bool has_met;      /* it took part in a round of ours that came to something */
-    bool has_met_last; /* in one of the last, see node/rounds/finish.c */
-    uint8_t line_step; /* of preference.h; 0: none yet */
-    double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
+    bool has_score;
+    struct message_score score; /* of `--averaging pbt` */
+    bool is_relayed;            /* linked through a relay */
+    uint64_t place;             /* the host that it is on, as far as its address tells */
+    bool has_met;               /* it took part in a round of ours that came to something */
+    bool has_met_last;          /* in one of the last, see node/rounds/finish.c */
+    uint8_t line_step;          /* of preference.h; 0: none yet */
+    double odds; /* at the last draw, of meeting it, 1 being usual; 0: none was made */
     uint64_t linked_ns;
     uint64_t progress_ns;   /* when it was heard */
     uint64_t first_step;    /* of the model, when it was first heard over this link */

@@ -85,8 +85,9 @@ extern const struct border_work border_checkpoint;                              
 extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
 /* node/rounds/border.c */
 extern const struct border_work border_snapshot, border_apply;
-/* node/models: model.c, take.c, donor.c */
+/* node/models: model.c, take.c, donor.c, population.c */
 extern const struct border_work border_hash, border_assign, border_donate, border_sketch;
+extern const struct border_work border_score, border_copy;
 
 /* lane/border.c */
 /** The schema of `learner` and the sizes that follow from it are the node's from here on. */
@@ -152,7 +153,17 @@ void lane_save(struct border_job *job); /* in the lane: job->checkpoint */
 /** A model that was given up is on disk, and no checkpoint was made since. */
 bool lane_has_before(const struct node *node);
 
+/** The rates of the optimizer; false: it has none that could be changed. On the loop, while the
+ * lane is free. */
+bool lane_rates(const struct node *node, struct learner_rates *rates);
+void lane_set_rates(struct node *node, struct learner_rates rates);
+/** See learner.h. In the lane. */
+MUST_USE enum rc lane_validate(struct node *node, const struct learner_model *model,
+                               struct evaluation *evaluation, struct digest *part);
+
 /* lane/moments.c: the optimizer's buffers in rounds */
+/** In the lane: all are zero, and of no update: Adam corrects its next steps as its first ones. */
+MUST_USE enum rc lane_moments_begin_anew(struct node *node);
 /** How many of them travel behind the model. */
 size_t lane_moments_values(const struct node *node);
 /** The optimizer they are of; NULL: none travel. */

@@ -7,9 +7,11 @@
 
 #include "gossip/flow/credit.h"
 #include "gossip/wire/messages.h"
+#include "peer/files/checkpoint.h"
 
 struct neighbour;
 struct node;
+struct node_report;
 
 /* node/models/models.c */
 MUST_USE enum rc models_create(struct node *node); /* after its rounds */
@@ -33,6 +35,17 @@ void models_input_resume(struct node *node);
 bool models_input_waits(const struct node *node);
 /** The first step comes next: from here on the normalisation stays. */
 void models_input_settle(struct node *node);
+
+/* node/models/population.c: `--averaging pbt` */
+bool models_are_population(const struct node *node);
+MUST_USE enum rc models_population_resume(struct node *node, struct fault *why);
+/** For a checkpoint. */
+struct checkpoint_population models_population_kept(const struct node *node);
+/** At least 1; UINT64_MAX: no score is due at any step. */
+uint64_t models_population_steps_left(const struct node *node);
+/** The loss is not finite, and the last good model is on its way back. */
+void models_population_ran_away(struct node *node);
+void models_population_report(const struct node *node, struct node_report *report);
 
 /* node/models/donor.c */
 /** A snapshot for others is being made: the learner and the lanes are still needed. */

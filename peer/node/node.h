@@ -118,6 +118,10 @@ struct node_report {
     uint64_t staleness;     /* steps since the last mixing */
     double evaluation_s;    /* of t_s, spent on evaluation */
     const char *last_abort_reason;
+    bool is_population; /* --averaging pbt: what is trained with, and what became of copies */
+    double rate, decay, score; /* the latter a loss; NaN: none yet */
+    char line[20];             /* who has copied from whom, to the beginning, has the same */
+    uint64_t copies, copies_refused;
     bool has_weight; /* the method pushes; see exchange_counts */
     double weight, custody_weight;
     uint64_t shares_returned, shares_lost;

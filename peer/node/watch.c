@@ -72,6 +72,7 @@ void node_report(const struct node *node, struct node_report *report)
         .shares_returned = stats.counts.returned,
         .shares_lost = stats.counts.in_doubt_lost,
     };
+    models_population_report(node, report);
 }
 
 static void begin_period(struct node *node)
@@ -351,6 +352,14 @@ struct json *node_status(const struct node *node, size_t members_max)
         json_set_real(json, "custody_weight", report.custody_weight);
         json_set_count(json, "shares_returned", report.shares_returned);
         json_set_count(json, "shares_lost", report.shares_lost);
+    }
+    if (report.is_population) {
+        json_set_real(json, "learning_rate", report.rate);
+        json_set_real(json, "weight_decay", report.decay);
+        json_set_real(json, "validation_loss", report.score);
+        json_set_text(json, "line", report.line);
+        json_set_count(json, "copies", report.copies);
+        json_set_count(json, "copies_refused", report.copies_refused);
     }
     set_alarms(node, json);
     if (node->round != NULL) set_rounds(node, json);

@@ -172,6 +172,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
         .accumulate = (uint32_t)options_count(options, "accumulate"),
         .hogwild = (uint32_t)options_count(options, "hogwild"),
         .ema = options_real(options, "ema"),
+        .holds_out = session->strategy.is_population,
         .lr = options_real(options, "lr"),
         .batch = batch_of(options),
         .shard = options_text(options, "shard"),
@@ -196,7 +197,13 @@ static enum rc create_learner(struct session *session, struct fault *why)
     } else {
         replica.stream_seed = rng_mix(seed, load_le64(self.bytes));
     }
-    return replica_create(session->backend, &replica, &session->learner, why);
+    rc = replica_create(session->backend, &replica, &session->learner, why);
+    if (rc != RC_OK || !session->strategy.is_population) return rc;
+    if (session->learner->ops->validate != NULL) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging %s explores learning rates, and --optimizer lbfgs has none; use "
+                     "momentum or adamw",
+                     session->strategy.name);
 }
 
 static enum rc write_model(void *context, struct learner *learner, struct tensor_file *file)

@@ -181,20 +181,30 @@ static enum rc load(struct dataset *dataset, const struct data_part *part, size_
     return RC_OK;
 }
 
-/* Places of the wanted blocks' samples: position p of the permutation is in block p / size. */
-static enum rc place_blocks(const struct dataset *dataset, const bool *wanted, uint32_t *slots,
-                            size_t *kept)
+/* The permutation behind the blocks: position p is in block p / size. */
+static uint32_t *order_create(const struct dataset *dataset)
 {
-    size_t count = (size_t)dataset->info.train_samples, filled = 0;
+    size_t count = (size_t)dataset->info.train_samples;
     uint32_t *order = mem_array(count, sizeof *order);
     struct rng rng;
 
-    if (order == NULL) return RC_NOMEM;
+    if (order == NULL) return NULL;
     for (size_t i = 0; i < count; i++) {
         order[i] = (uint32_t)i;
     }
     rng_init(&rng, dataset->seed, PERMUTATION_STREAM);
     rng_shuffle(&rng, order, count);
+    return order;
+}
+
+/* Places of the wanted blocks' samples. */
+static enum rc place_blocks(const struct dataset *dataset, const bool *wanted, uint32_t *slots,
+                            size_t *kept)
+{
+    size_t count = (size_t)dataset->info.train_samples, filled = 0;
+    uint32_t *order = order_create(dataset);
+
+    if (order == NULL) return RC_NOMEM;
     for (size_t i = 0; i < count; i++) {
         if (wanted[i / dataset->info.block_samples]) slots[order[i]] = (uint32_t)filled++;
     }
@@ -218,6 +228,27 @@ enum rc dataset_load_blocks(struct dataset *dataset, const bool *wanted, struct 
         rc = load(dataset, &part, kept, out, why);
     }
     mem_free(slots);
+    return rc;
+}
+
+enum rc dataset_without_blocks(const struct dataset *dataset, uint32_t first, uint32_t *indices,
+                               size_t *count)
+{
+    const size_t all = (size_t)dataset->info.train_samples;
+    uint32_t *order = order_create(dataset);
+    bool *is_out = mem_array(all, sizeof *is_out);
+    size_t kept = 0;
+    const enum rc rc = order == NULL || is_out == NULL ? RC_NOMEM : RC_OK;
+
+    for (size_t p = (size_t)first * dataset->info.block_samples; rc == RC_OK && p < all; p++) {
+        is_out[order[p]] = true;
+    }
+    for (size_t i = 0; rc == RC_OK && i < *count; i++) {
+        if (!is_out[indices[i]]) indices[kept++] = indices[i];
+    }
+    if (rc == RC_OK) *count = kept;
+    mem_free(order);
+    mem_free(is_out);
     return rc;
 }
 

@@ -111,6 +111,10 @@ MUST_USE enum rc dataset_load_blocks(struct dataset *dataset, const bool *wanted
 /** Load exactly the training samples listed (indices in file order, ascending), for Dirichlet. */
 MUST_USE enum rc dataset_load_list(struct dataset *dataset, const uint32_t *indices, size_t count,
                                    struct samples *out, struct fault *why);
+/** Leave of `indices` [*count] (ascending, file order) those that are in no block from `first` on.
+ *  RC_NOMEM. */
+MUST_USE enum rc dataset_without_blocks(const struct dataset *dataset, uint32_t first,
+                                        uint32_t *indices, size_t *count);
 /** Load the first `samples_max` test samples (0: all). */
 MUST_USE enum rc dataset_load_test(struct dataset *dataset, uint64_t samples_max,
                                    struct samples *out, struct fault *why);

@@ -21,6 +21,7 @@ struct shard {
     struct dataset *dataset;
     struct shard_spec spec;
     uint64_t seed, samples_max;
+    uint32_t blocks_held;
     struct samples samples;
     bool is_loaded;
     uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
@@ -138,6 +139,12 @@ static enum rc load_blocks(struct shard *shard, const bool *wanted, struct fault
     return rc == RC_OK ? adopt(shard, &samples, id, why) : rc;
 }
 
+/* Those that may be in a shard. */
+static uint32_t blocks_of(const struct shard *shard)
+{
+    return dataset_info(shard->dataset)->blocks - shard->blocks_held;
+}
+
 static enum rc load_dirichlet(struct shard *shard, struct fault *why)
 {
     const struct dataset_info *info = dataset_info(shard->dataset);
@@ -156,7 +163,15 @@ static enum rc load_dirichlet(struct shard *shard, struct fault *why)
     if (rc != RC_OK) return fault_set(why, rc, "cannot divide the data: %s", rc_text(rc));
     memcpy(&alpha, &spec->alpha, sizeof(alpha));
     id = rng_mix(rng_mix(shard->seed, alpha), (uint64_t)spec->index << 32 | spec->count);
-    rc = dataset_load_list(shard->dataset, indices, count, &samples, why);
+    if (shard->blocks_held > 0) {
+        id = rng_mix(id, shard->blocks_held);
+        rc = dataset_without_blocks(shard->dataset, blocks_of(shard), indices, &count);
+    }
+    if (rc == RC_OK) {
+        rc = dataset_load_list(shard->dataset, indices, count, &samples, why);
+    } else {
+        fault_set(why, rc, "cannot divide the data: %s", rc_text(rc));
+    }
     mem_free(indices);
     return rc == RC_OK ? adopt(shard, &samples, id, why) : rc;
 }
@@ -165,8 +180,8 @@ static enum rc load_dirichlet(struct shard *shard, struct fault *why)
 static enum rc load_chosen(struct shard *shard, struct peer_id self, const struct peer_id *members,
                            size_t members_count, struct fault *why)
 {
-    uint32_t blocks = dataset_info(shard->dataset)->blocks;
-    bool *wanted = mem_array(blocks, sizeof(*wanted));
+    const uint32_t blocks = blocks_of(shard);
+    bool *wanted = mem_array(dataset_info(shard->dataset)->blocks, sizeof(*wanted));
     uint64_t key;
     size_t held = 0;
     enum rc rc;
@@ -233,6 +248,7 @@ enum rc shard_create(struct dataset *dataset, const struct shard_options *option
     created->spec = options->shard;
     created->seed = options->seed;
     created->samples_max = options->samples_max > 0 ? options->samples_max : UINT64_MAX;
+    created->blocks_held = options->blocks_held;
     created->augment = options->augment;
     created->augment_seed = options->stream_seed;
     created->options = (struct prefetch_options){.samples = &created->samples,
@@ -281,6 +297,9 @@ uint64_t shard_samples(const struct shard *shard)
     uint64_t all = dataset_info(shard->dataset)->train_samples;
 
     if (shard->is_loaded) return shard->samples.count;
+    if (shard->blocks_held > 0) {
+        all = (uint64_t)blocks_of(shard) * dataset_info(shard->dataset)->block_samples;
+    }
     return all < shard->samples_max ? all : shard->samples_max;
 }
 

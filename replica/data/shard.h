@@ -25,6 +25,7 @@ struct shard_options {
     struct augment augment;
     bool with_prefetch;   /* make batches ahead of time, on a thread */
     uint64_t samples_max; /* the first so many, which `seed` draws; 0: all */
+    uint32_t blocks_held; /* the last so many of the data's are in no shard */
 };
 
 /** Keeps `dataset`. A fixed shard is loaded at once, any other when it is known or first needed. */

@@ -10,6 +10,7 @@
 #define GRAPEVINE_REPLICA_LEARNERS_LEARNER_H
 
 #include "base/fault.h"
+#include "base/hash.h"
 #include "base/peer_id.h"
 #include "base/rc.h"
 #include "kernels/snapshot.h"
@@ -37,6 +38,18 @@ struct evaluation {
     uint64_t samples;
     double loss;     /* mean cross-entropy, nats */
     double accuracy; /* share in [0, 1]; NaN for losses without classes */
+};
+
+/* What of an optimizer may change between two steps. */
+struct learner_rates {
+    double rate;  /* of learning, > 0, before its schedule and set_rate_factor() */
+    double decay; /* of weights, >= 0 */
+};
+
+/* A model that is not the learner's: whole sections. */
+struct learner_model {
+    const float *parameters;
+    const float *buffers, *input; /* NULL: there are none */
 };
 
 struct learner_ops {
@@ -80,6 +93,15 @@ struct learner_ops {
     /** Multiply the learning rate, on top of its schedule, from the next step on; > 0. NULL: there
      *  is none to multiply. */
     void (*set_rate_factor)(struct learner *learner, double factor);
+    /** The three of population-based training (averaging/core/population.h); NULL: it cannot be
+     *  trained so. The rates as they are, and from the next step on. */
+    struct learner_rates (*rates)(const struct learner *learner);
+    void (*set_rates)(struct learner *learner, const struct learner_rates *rates);
+    /** On samples that are kept apart for it, see replica_options.held_out: of `model`, NULL: of
+     *  its own, which is as before afterwards, to the bit. `part`: what the samples are known by.
+     *  RC_NOT_FOUND: there are none. A loss that is not finite is no error. */
+    MUST_USE enum rc (*validate)(struct learner *learner, const struct learner_model *model,
+                                 struct evaluation *evaluation, struct digest *part);
     /** Who divides the data now: `members` holds the live peers, this one included, sorted. Blocks
      *  of the data are assigned by rendezvous hashing. No effect under a fixed shard. */
     MUST_USE enum rc (*reshard)(struct learner *learner, struct peer_id self,

@@ -60,6 +60,33 @@ const float *quadratic_centre(const struct learner *learner)
     return quadratic_peek(learner)->centre;
 }
 
+static struct learner_rates quadratic_rates(const struct learner *learner)
+{
+    return (struct learner_rates){quadratic_peek(learner)->options.learning_rate, 0.0};
+}
+
+static void quadratic_set_rates(struct learner *learner, const struct learner_rates *rates)
+{
+    CHECK(rates->rate > 0.0);
+    quadratic_of(learner)->options.learning_rate = rates->rate;
+}
+
+static enum rc quadratic_validate(struct learner *learner, const struct learner_model *model,
+                                  struct evaluation *evaluation, struct digest *part)
+{
+    const struct quadratic *q = quadratic_of(learner);
+    const float *x = model == NULL ? q->x : model->parameters;
+    double sum = 0.0;
+
+    for (size_t i = 0; i < q->options.values; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    *evaluation = (struct evaluation){
+        .samples = 1, .loss = 0.5 * q->options.curvature * sum, .accuracy = (double)NAN};
+    *part = hash_of(state_name, sizeof state_name);
+    return RC_OK;
+}
+
 static double loss_of(const struct quadratic *q)
 {
     double sum = 0.0;
@@ -283,6 +310,9 @@ static const struct learner_ops quadratic_ops = {
     .assign_section = quadratic_assign,
     .set_step = quadratic_set_step,
     .set_rate_factor = quadratic_set_rate_factor,
+    .rates = quadratic_rates,
+    .set_rates = quadratic_set_rates,
+    .validate = quadratic_validate,
     .reshard = quadratic_reshard,
     .shard_samples = quadratic_shard_samples,
     .evaluate = quadratic_evaluate,

@@ -1,7 +1,8 @@
 /*
  * quadratic: a learner with a known optimum, so that the simulator can run thousands of peers and
  * say exactly how far they are. Peer i minimises f_i(x) = h/2 ||x - c_i||^2 by gradient steps with
- * Gaussian noise. The optimum of the mean of all f_i is the mean of their centres c_i.
+ * Gaussian noise. The optimum of the mean of all f_i is the mean of their centres c_i, which are
+ * drawn around 0: by the loss h/2 ||x||^2 all validate alike.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_QUADRATIC_H
 #define GRAPEVINE_REPLICA_LEARNERS_QUADRATIC_H

@@ -32,6 +32,7 @@ static void replica_destroy(struct learner *learner)
     mem_free(r->logits_gradient);
     batch_deinit(&r->next);
     samples_deinit(&r->test);
+    samples_deinit(&r->held_out);
     shard_destroy(r->shard);
     dataset_close(r->dataset);
     mem_free(r);
@@ -292,8 +293,8 @@ static enum rc judge(struct replica *r, struct task_score *score)
 }
 
 /* Loss and hits over `count` samples, batch by batch. */
-static enum rc score(struct replica *r, const struct samples *samples, size_t count,
-                     struct evaluation *evaluation)
+enum rc replica_score(struct replica *r, const struct samples *samples, size_t count,
+                      struct evaluation *evaluation)
 {
     const struct dataset_info *info = dataset_info(r->dataset);
     double loss = 0.0;
@@ -342,12 +343,12 @@ static enum rc evaluate(struct learner *learner, uint64_t samples_max,
     backend_bind_thread(r->backend);
     if (count > TEST_SAMPLES_KEPT) {
         rc = dataset_load_test(r->dataset, count, &more, NULL);
-        if (rc == RC_OK) rc = score(r, &more, count, evaluation);
+        if (rc == RC_OK) rc = replica_score(r, &more, count, evaluation);
         samples_deinit(&more);
         return rc;
     }
     if (r->test.count < count) rc = dataset_load_test(r->dataset, count, &r->test, NULL);
-    return rc == RC_OK ? score(r, &r->test, count, evaluation) : rc;
+    return rc == RC_OK ? replica_score(r, &r->test, count, evaluation) : rc;
 }
 
 static enum rc replica_evaluate(struct learner *learner, uint64_t samples_max,
@@ -381,6 +382,9 @@ const struct learner_ops replica_ops = {
     .updates = replica_updates,
     .set_updates = replica_set_updates,
     .set_rate_factor = replica_set_rate_factor,
+    .rates = replica_rates,
+    .set_rates = replica_set_rates,
+    .validate = replica_validate,
     .reshard = replica_reshard,
     .shard_samples = replica_shard_samples,
     .steps_of = replica_steps_of,
@@ -542,8 +546,12 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
     if (rc == RC_OK) rc = shard_spec_parse(options->shard, options->shard_of, &shard.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &shard.augment, why);
     if (rc == RC_OK) rc = dataset_open(options->data, &data, &r->dataset, why);
+    if (rc == RC_OK && options->holds_out) {
+        rc = replica_blocks_held(dataset_info(r->dataset), &r->blocks_held, why);
+    }
     if (rc == RC_OK) rc = make_model(r, options, why);
     shard.batch = r->batch;
+    shard.blocks_held = r->blocks_held;
     if (rc == RC_OK) {
         shard.with_prefetch = prefetch_is_useful(options->prefetch, dataset_info(r->dataset),
                                                  r->batch, &shard.augment, team_threads(r->team));

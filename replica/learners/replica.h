@@ -25,6 +25,7 @@ struct replica_options {
     const struct dataset_options *dataset;  /* how it is opened; NULL: as `model`, `seed` want it */
     const struct task_objective *objective; /* kept; NULL: the task's own loss (task.h) */
     uint64_t samples_max;                   /* of the shard, see shard_options; 0: all */
+    bool holds_out;        /* some training samples are in no shard, and are for validate() alone */
     const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
     double clip;           /* longest gradient, by its norm; 0: as long as it is */

@@ -52,7 +52,10 @@ struct replica {
     bool has_schedule;            /* false: its end follows from the shard, once that is known */
     uint32_t batch;
     uint64_t step, updates, samples_seen;
-    struct samples test;             /* the first of the test part, kept */
+    struct samples test;     /* the first of the test part, kept */
+    struct samples held_out; /* see replica_options; loaded when first asked for */
+    struct digest held_out_part;
+    uint32_t blocks_held;            /* of the data's; 0: none */
     struct batch next;               /* on the host */
     float *logits, *logits_gradient; /* [batch][classes], host; NULL where the backend is */
     struct model_profiler *profiler; /* NULL: not wanted */
@@ -110,6 +113,18 @@ MUST_USE enum rc replica_device_judge(struct replica *r, struct task_score *scor
 MUST_USE enum rc replica_device_update(struct replica *r);
 /** Forward and loss of the batch in `next`. */
 MUST_USE enum rc replica_forward(struct replica *r, bool is_training, struct task_score *score);
+
+/** Loss and hits over `count` samples, batch by batch, in evaluation mode. */
+MUST_USE enum rc replica_score(struct replica *r, const struct samples *samples, size_t count,
+                               struct evaluation *evaluation);
+/* replica_validate.c */
+/** How many blocks are held out of this data; RC_USAGE: there are too few samples. */
+MUST_USE enum rc replica_blocks_held(const struct dataset_info *info, uint32_t *blocks,
+                                     struct fault *why);
+struct learner_rates replica_rates(const struct learner *learner);
+void replica_set_rates(struct learner *learner, const struct learner_rates *rates);
+enum rc replica_validate(struct learner *learner, const struct learner_model *model,
+                         struct evaluation *evaluation, struct digest *part);
 
 /** The apply step for running statistics out of a difference of SECTION_MIXED. */
 MUST_USE enum rc replica_mix_statistics(struct replica *r, const float *difference);

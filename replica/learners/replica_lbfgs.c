@@ -223,6 +223,9 @@ static void replace_operations(struct replica_lbfgs *l)
     l->ops.assign_section = assign_section;
     l->ops.reshard = reshard;
     l->ops.steps_of = steps_of;
+    l->ops.rates = NULL; /* its line search finds its own */
+    l->ops.set_rates = NULL;
+    l->ops.validate = NULL;
     l->ops.save = save;
     l->ops.load = load;
     l->replica.learner.ops = &l->ops;

@@ -273,7 +273,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
                                                                   : "it left the swarm");
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
         rounds_on_message(node, from, message);
-    } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DONE) {
+    } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_SCORE) {
         models_on_message(node, from, message);
     }
 }

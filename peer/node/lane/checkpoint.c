@@ -49,7 +49,8 @@ struct checkpoint lane_checkpoint(const struct node *node)
     return (struct checkpoint){.lineage = node->lineage,
                                .model_samples = node->model_samples,
                                .own_steps = node->own_steps,
-                               .once_steps = node->once_steps};
+                               .once_steps = node->once_steps,
+                               .population = models_population_kept(node)};
 }
 
 static enum border_next prepare(struct node *node, struct border_job *job)

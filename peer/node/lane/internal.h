@@ -77,10 +77,6 @@ uint64_t lane_pull_steps(const struct node *node);
 /** Steps were taken. */
 void lane_left_stepped(struct node *node);
 
-/* moments.c: in the lane */
-/** All are zero, and of no update: Adam corrects its next steps as its first ones. */
-MUST_USE enum rc lane_moments_begin_anew(struct node *node);
-
 /* tracking.c: in the lane */
 /** The model was replaced. */
 void lane_tracking_reset(struct node *node);

@@ -93,6 +93,10 @@ static bool wants_rollback(struct node *node)
 static enum border_next prepare_rollback(struct node *node, struct border_job *job)
 {
     (void)job;
+    if (node->lane->has_kept && models_are_population(node)) {
+        models_population_ran_away(node); /* slower each time, so there is an end */
+        return BORDER_SUBMIT;
+    }
     if (node->lane->has_kept && node->lane->rollbacks < ROLLBACKS_MAX) {
         node->lane->rollbacks++;
         return BORDER_SUBMIT;
@@ -121,6 +125,7 @@ static void rolled_back(struct node *node, struct border_job *job)
         return;
     }
     if (node->round != NULL) round_restart(node->round);
+    if (models_are_population(node)) return; /* it has said so */
     log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
 }
 

@@ -70,3 +70,25 @@ enum rc lane_replace(struct node *node, const struct lane_model *model)
     }
     return RC_OK;
 }
+
+bool lane_rates(const struct node *node, struct learner_rates *rates)
+{
+    const struct learner_ops *learner = node->lane->learner->ops;
+
+    if (learner->rates == NULL || learner->validate == NULL) return false;
+    *rates = learner->rates(node->lane->learner);
+    return true;
+}
+
+void lane_set_rates(struct node *node, struct learner_rates rates)
+{
+    node->lane->learner->ops->set_rates(node->lane->learner, &rates);
+}
+
+enum rc lane_validate(struct node *node, const struct learner_model *model,
+                      struct evaluation *evaluation, struct digest *part)
+{
+    struct learner *learner = node->lane->learner;
+
+    return learner->ops->validate(learner, model, evaluation, part);
+}

@@ -135,6 +135,7 @@ static uint32_t job_steps(struct node *node)
     if (steps == 0) steps = 1;
     if (steps > until_round) steps = until_round;
     if (steps > lane_pull_steps(node)) steps = lane_pull_steps(node);
+    if (steps > models_population_steps_left(node)) steps = models_population_steps_left(node);
     if (node->goal.steps > node->own_steps && steps > node->goal.steps - node->own_steps) {
         steps = node->goal.steps - node->own_steps;
     }

@@ -444,6 +444,7 @@ enum models_chosen models_choose(struct node *node, struct models_wanted *wanted
     bool is_other;
 
     *wanted = (struct models_wanted){.samples_least = 0};
+    if (models_are_population(node)) return CHOSEN_OURS; /* better ones are copied: population.c */
     if (models_input_is_open(node)) {
         is_other = choose_unbegun(node, wanted);
     } else if (node->state == NODE_TRAINING) {

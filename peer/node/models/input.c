@@ -36,6 +36,7 @@ enum rc models_input_create(struct node *node)
     size_t values = node->schema->values[SECTION_INPUT];
 
     if (values == 0 || node->options.measured == NULL) return RC_OK;
+    if (models_are_population(node)) return RC_OK; /* it is copied with the model */
     input->channels = (values - INPUT_TAIL) / 2;
     input->is_over = node->options.resume != NULL;
     input->initial = mem_aligned(section_bytes(input));

@@ -3,6 +3,7 @@
 #ifndef GRAPEVINE_PEER_NODE_MODELS_INTERNAL_H
 #define GRAPEVINE_PEER_NODE_MODELS_INTERNAL_H
 
+#include "averaging/core/population.h"
 #include "peer/download/donor.h"
 #include "peer/download/joiner.h"
 #include "peer/download/sketch.h"
@@ -119,6 +120,23 @@ struct models_input {
     bool has_parameters, has_initial;
 };
 
+/* Population-based training: node/models/population.c. */
+struct models_population {
+    struct population machine;
+    struct population_settings settings;
+    bool has_rival, is_copying;
+    struct peer_id rival; /* met since the last score */
+    /* A copy: from whom, what it said, and the step of ours that it is to be no younger than. */
+    struct peer_id from;
+    struct population_told told;
+    uint64_t since_step;
+    /* In the job that takes it. */
+    uint64_t step, samples;
+    double ours, theirs; /* losses as measured here; NaN: not */
+    bool leaves_moments, is_replacing;
+    bool is_unlike_told;
+};
+
 struct models {
     struct joiner *joiner;
     struct donor *donor;
@@ -138,6 +156,7 @@ struct models {
     struct models_check check;
     struct models_taking taking;
     struct models_input input;
+    struct models_population population;
     uint64_t told_ns, told_bytes; /* of a download, to people */
     uint64_t progress_due_ns;     /* neighbours hear how far we are */
 };
@@ -176,6 +195,16 @@ void models_input_judge(struct node *node);
 bool models_input_doubts(const struct node *node);
 /** A download was taken over. */
 void models_input_taken(struct node *node);
+
+/* population.c */
+MUST_USE enum rc models_population_create(struct node *node);
+void models_population_hear(struct node *node, struct peer_id from,
+                            const struct message_score *score);
+void models_population_tell(struct node *node, const struct peer_id *to); /* NULL: to all */
+/** A download is a copy of another member's model, and it was seen to; false: it is none. */
+bool models_population_moved(struct node *node);
+bool models_population_copies(const struct node *node);
+void models_population_tick(struct node *node);
 
 /* choice.c: which model wins */
 /** Neighbours that offer another lineage than ours. */

@@ -31,6 +31,7 @@ void models_tell(struct node *node, const struct peer_id *to)
     rounds_fill_progress(node, &message.as.progress);
     message.as.progress.left_ms = lane_left_ms(node);
     models_input_fill(node, &message.as.progress);
+    if (to != NULL) models_population_tell(node, to);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {
@@ -159,6 +160,7 @@ enum rc models_create(struct node *node)
 {
     struct models *model = node->models = mem_alloc(sizeof *model);
     const struct digest run_id = node->options.swarm->run_id;
+    enum rc rc;
 
     if (model == NULL) return RC_NOMEM;
     model->answered_ns = node->begun_ns;
@@ -166,7 +168,8 @@ enum rc models_create(struct node *node)
     model->donor = donor_create(node->schema, node->options.identity, run_id);
     if (model->joiner == NULL || model->donor == NULL) return RC_NOMEM;
     prepare(node);
-    return models_input_create(node);
+    rc = models_population_create(node);
+    return rc == RC_OK ? models_input_create(node) : rc;
 }
 
 void models_destroy(struct node *node)
@@ -295,6 +298,7 @@ static void joiner_moved(struct node *node)
 {
     uint64_t now_ns = node_now(node);
 
+    if (models_population_moved(node)) return;
     if (node->state != NODE_LOADING || joiner_state(node->models->joiner) != JOINER_FAILED) return;
     log_warn(node->options.log, "the download failed with every donor: trying again");
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
@@ -345,6 +349,7 @@ static bool catches_up(struct node *node, uint64_t now_ns)
 bool models_is_ready(struct node *node)
 {
     if (joiner_state(node->models->joiner) != JOINER_COMPLETE) return false;
+    if (models_population_copies(node)) return false;
     if (node->state == NODE_LOADING && catches_up(node, node_now(node))) return false;
     return !models_check_is_pending(node);
 }
@@ -410,6 +415,9 @@ void models_on_message(struct node *node, struct peer_id from, const struct mess
     case MESSAGE_SKETCH_REQ:
         models_on_sketch_req(node, from, &message->as.sketch_req);
         break;
+    case MESSAGE_SCORE:
+        models_population_hear(node, from, &message->as.score);
+        break;
     case MESSAGE_SKETCH:
         models_on_sketch(node, from, &message->as.sketch);
         break;
@@ -456,6 +464,7 @@ void models_tick(struct node *node, uint64_t now_ns)
         join_timed_out(node);
     }
     models_decide(node);
+    models_population_tick(node);
 }
 
 uint64_t models_next_ns(const struct node *node)

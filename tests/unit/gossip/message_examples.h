@@ -25,7 +25,7 @@ static const enum message_type example_types[] = {
     MESSAGE_SKETCH,        MESSAGE_STATE_DONE,  MESSAGE_STATUS_REQ,     MESSAGE_STATUS,
     MESSAGE_REKEY,         MESSAGE_REKEY_ACK,   MESSAGE_OPEN_REQ,       MESSAGE_SHARE,
     MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ, MESSAGE_APPLIED,        MESSAGE_OUTCOME_ASK,
-    MESSAGE_OUTCOME_TOLD};
+    MESSAGE_OUTCOME_TOLD,  MESSAGE_SCORE};
 
 struct example_bytes {
     uint8_t measured[MEASURED_BYTES_MAX];
@@ -387,6 +387,14 @@ static inline void example_state(struct source *s, struct message *m)
         for (uint32_t i = 0; i < SKETCH_BYTES; i += 4) {
             store_le32(s->bytes->norms + i, 0x3f800000U + i);
         }
+        break;
+    case MESSAGE_SCORE:
+        m->as.score.loss = fraction(s, 100);
+        m->as.score.step = any(s, 0, UINT64_MAX);
+        fill(s, m->as.score.part.bytes, sizeof m->as.score.part.bytes);
+        m->as.score.rate = 1 + fraction(s, 100);
+        m->as.score.decay = fraction(s, 100);
+        m->as.score.line = any(s, 0, UINT64_MAX);
         break;
     case MESSAGE_STATE_DONE:
         m->as.state_done.lease = any32(s, 0, UINT32_MAX);

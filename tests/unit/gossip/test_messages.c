@@ -431,6 +431,10 @@ static const struct {
     VALUE(MESSAGE_SKETCH, 3, "\xca\xbf\x80\x00\x00", RC_FORMAT),
     VALUE(MESSAGE_SKETCH, 4, "\xca\x7f\xc0\x00\x00", RC_NONFINITE),
     VALUE(MESSAGE_SKETCH, 4, "\xca\xbf\x80\x00\x00", RC_FORMAT),
+    VALUE(MESSAGE_SCORE, 0, "\xca\x7f\xc0\x00\x00", RC_NONFINITE),
+    VALUE(MESSAGE_SCORE, 0, "\xca\xbf\x80\x00\x00", RC_FORMAT),
+    VALUE(MESSAGE_SCORE, 3, "\xca\x00\x00\x00\x00", RC_FORMAT),
+    VALUE(MESSAGE_SCORE, 4, "\xca\xbf\x80\x00\x00", RC_FORMAT),
     VALUE(MESSAGE_STATUS, 0, "\xc4\x02{}", RC_FORMAT),
 };
 

@@ -1,0 +1,200 @@
+/* Population-based training: see population.h. */
+#include "averaging/core/population.h"
+
+#include "base/check.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PURPOSE_POPULATION = 0x706f7075, SMOOTHED_OVER = 2 };
+
+static const double up = 1.2, down = 0.8;
+/* Rates that others say are within so many times what this peer was given. */
+static const double bound = 1e3;
+
+/* ---- rates ---- */
+
+/* Even in its logarithm. */
+static double draw(struct population *population, double around)
+{
+    const double width = log(population->settings.spread);
+
+    return around * exp(width * (2 * rng_unit(&population->rng) - 1));
+}
+
+/* Anew around what was copied, which has proved itself: what each was given is no prior of all. */
+static double explore(struct population *population, double rate)
+{
+    if (rng_unit(&population->rng) < population->settings.resample &&
+        population->settings.spread > 1) {
+        return draw(population, rate);
+    }
+    return rate * (rng_below(&population->rng, 2) == 0 ? down : up);
+}
+
+static double bounded(double rate, double given)
+{
+    if (!(rate > given / bound)) return given / bound; /* NaN, too */
+    return rate < given * bound ? rate : given * bound;
+}
+
+/* Where none was given there is none: 0 times anything is 0. */
+static struct population_rates bounded_rates(const struct population *population,
+                                             struct population_rates rates)
+{
+    return (struct population_rates){bounded(rates.rate, population->given.rate),
+                                     bounded(rates.decay, population->given.decay)};
+}
+
+static void explore_rates(struct population *population)
+{
+    struct population_rates *own = &population->own.rates;
+    const struct population_rates next = {explore(population, own->rate),
+                                          explore(population, own->decay)};
+
+    *own = bounded_rates(population, next);
+}
+
+/* ---- life ---- */
+
+void population_init(struct population *population, const struct population_settings *settings,
+                     struct population_rates given, uint64_t line, uint64_t seed)
+{
+    CHECK(settings->every_steps > 0 && settings->spread >= 1);
+    CHECK(settings->margin >= 0 && settings->margin < 1);
+    CHECK(given.rate > 0 && given.decay >= 0);
+    *population = (struct population){.settings = *settings, .given = given};
+    population->own = (struct population_told){.loss = (double)NAN, .line = line};
+    rng_init(&population->rng, seed, PURPOSE_POPULATION);
+    population->own.rates.rate = draw(population, given.rate);
+    population->own.rates.decay = draw(population, given.decay);
+}
+
+bool population_resume(struct population *population, struct population_rates rates, uint64_t line,
+                       uint64_t copies)
+{
+    if (!isfinite(rates.rate) || rates.rate <= 0) return false;
+    if (!isfinite(rates.decay) || rates.decay < 0) return false;
+    population->own.rates = bounded_rates(population, rates);
+    population->own.line = line;
+    population->copies = copies;
+    return true;
+}
+
+/* ---- scores ---- */
+
+void population_score(struct population *population, double loss, uint64_t step, struct digest part)
+{
+    struct population_told *own = &population->own;
+    const bool has_both = isfinite(own->loss) && isfinite(loss);
+
+    population->scores++;
+    own->step = step;
+    own->part = part;
+    own->loss = has_both         ? own->loss + (loss - own->loss) / SMOOTHED_OVER
+                : isfinite(loss) ? loss
+                                 : (double)INFINITY;
+}
+
+uint64_t population_steps_left(const struct population *population, uint64_t step)
+{
+    const uint64_t every = population->settings.every_steps;
+    const uint64_t next = (population->own.step / every + 1) * every;
+
+    return step < next ? next - step : 0;
+}
+
+/* ---- the tournament ---- */
+
+bool population_is_comparable(const struct population *population,
+                              const struct population_told *other)
+{
+    return !isnan(population->own.loss) && !isnan(other->loss) &&
+           other->step >= population->own.step &&
+           digest_is_equal(other->part, population->own.part);
+}
+
+bool population_prefers(const struct population *population, const struct population_told *other)
+{
+    if (!population_is_comparable(population, other) || !isfinite(other->loss)) return false;
+    return other->loss < (1 - population->settings.margin) * population->own.loss;
+}
+
+/* ---- copies ---- */
+
+static struct population_watched *find(struct population *population, struct peer_id id)
+{
+    for (uint32_t i = 0; i < population->watched_count; i++) {
+        if (peer_id_is_equal(population->watched[i].id, id)) return &population->watched[i];
+    }
+    return NULL;
+}
+
+/* In a full table the one that is free soonest makes room. */
+static struct population_watched *find_or_add(struct population *population, struct peer_id id)
+{
+    struct population_watched *found = find(population, id);
+
+    if (found != NULL) return found;
+    if (population->watched_count < POPULATION_WATCHED_MAX) {
+        found = &population->watched[population->watched_count++];
+    } else {
+        found = &population->watched[0];
+        for (uint32_t i = 1; i < POPULATION_WATCHED_MAX; i++) {
+            if (population->watched[i].until < found->until) found = &population->watched[i];
+        }
+    }
+    *found = (struct population_watched){.id = id};
+    return found;
+}
+
+void population_refuse(struct population *population, struct peer_id from)
+{
+    struct population_watched *watched = find_or_add(population, from);
+
+    if (watched->refused < POPULATION_DOUBLINGS_MAX) watched->refused++;
+    watched->until = population->scores + (UINT64_C(1) << (2 * watched->refused));
+    population->refused++;
+}
+
+bool population_is_watched(const struct population *population, struct peer_id from)
+{
+    for (uint32_t i = 0; i < population->watched_count; i++) {
+        if (!peer_id_is_equal(population->watched[i].id, from)) continue;
+        return population->scores < population->watched[i].until;
+    }
+    return false;
+}
+
+void population_take(struct population *population, struct peer_id from,
+                     const struct population_told *told, double loss, uint64_t step)
+{
+    struct population_watched *watched = find(population, from);
+
+    if (watched != NULL) *watched = population->watched[--population->watched_count];
+    population->own.rates = bounded_rates(population, told->rates);
+    explore_rates(population);
+    population->own.line = told->line;
+    population->own.loss = loss;
+    population->own.step = step;
+    population->copies++;
+}
+
+void population_ran_away(struct population *population)
+{
+    struct population_rates slower = population->own.rates;
+
+    slower.rate /= 2;
+    population->own.rates = bounded_rates(population, slower);
+    population->own.loss = (double)INFINITY;
+}
+
+uint64_t population_bound_count(uint64_t said, uint64_t own, uint64_t median, uint64_t slack)
+{
+    const uint64_t middle = own > median ? own : median;
+    uint64_t most;
+
+    if (__builtin_mul_overflow(middle, 2, &most)) most = UINT64_MAX;
+    if (__builtin_add_overflow(most, slack, &most)) most = UINT64_MAX;
+    return said < most ? said : most;
+}

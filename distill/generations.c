@@ -1,0 +1,162 @@
+/* generations: see generations.h. Thread: the command's, one at a time. */
+#include "distill/generations.h"
+
+#include "base/check.h"
+#include "base/json.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PURPOSE_GENERATION = 0x626f726e };
+
+/* What is told goes on with which generation it is about. */
+struct telling {
+    const struct distill_options *options;
+    uint32_t generation, generations;
+};
+
+static void tell(void *context, const struct distill_progress *progress)
+{
+    const struct telling *telling = context;
+    struct distill_progress told = *progress;
+
+    told.generation = telling->generation;
+    told.generations = telling->generations;
+    telling->options->on_progress(telling->options->context, &told);
+}
+
+static bool is_stopped(void *context)
+{
+    const struct telling *telling = context;
+
+    return telling->options->is_stopped(telling->options->context);
+}
+
+enum rc generations_path(const char *out_path, size_t number, size_t count,
+                         char path[GENERATIONS_PATH_BYTES], struct fault *why)
+{
+    static const char ending[] = ".safetensors";
+    const size_t length = strlen(out_path), end = sizeof ending - 1;
+    const bool has_ending = length > end && strcmp(out_path + length - end, ending) == 0;
+    const int stem = (int)(has_ending ? length - end : length);
+
+    CHECK(number >= 1 && number <= count && count <= GENERATIONS_MAX);
+    if (length + 8 >= GENERATIONS_PATH_BYTES) {
+        return fault_set(why, RC_USAGE, "--out: the path is too long");
+    }
+    if (number == count) {
+        memcpy(path, out_path, length + 1);
+        return RC_OK;
+    }
+    snprintf(path, GENERATIONS_PATH_BYTES, "%.*s.%zu%s", stem, out_path, number,
+             has_ending ? ending : "");
+    return RC_OK;
+}
+
+/* A generation that learns from the one before. Weights and order are other ones, or the second
+ * student would repeat what the first did; the samples are the same. */
+static enum rc run_later(struct backend *backend, const struct distill_options *options,
+                         const char *teacher, size_t number, struct generations *all,
+                         struct fault *why)
+{
+    struct distill_options request = *options;
+    struct distill_result result;
+
+    request.teachers = &teacher;
+    request.teachers_count = 1;
+    request.weighs_scores = false;
+    request.weighs_confidence = false;
+    request.with_baseline = false;
+    request.answers_path = NULL; /* of the first teachers */
+    request.others_count = 0;
+    request.vote = VOTE_MEAN;
+    request.student_seed = rng_mix(rng_mix(options->seed, PURPOSE_GENERATION), number);
+    const enum rc rc = distill_run(backend, &request, &result, why);
+    if (rc != RC_OK) return rc;
+    all->result.student = result.student;
+    distill_result_deinit(&result);
+    return RC_OK;
+}
+
+static enum rc judge(struct backend *backend, const struct distill_options *options,
+                     char paths[][GENERATIONS_PATH_BYTES], size_t count, struct generations *all,
+                     struct fault *why)
+{
+    const char *files[GENERATIONS_MAX];
+    const struct comparison_options request = {.paths = files,
+                                               .paths_count = count,
+                                               .data = options->data,
+                                               .tokenizer = options->tokenizer,
+                                               .seed = options->seed};
+
+    for (size_t i = 0; i < count; i++) {
+        files[i] = paths[i];
+    }
+    return comparison_run(backend, &request, &all->students, why);
+}
+
+enum rc generations_run(struct backend *backend, const struct distill_options *options,
+                        size_t count, struct generations *out, struct fault *why)
+{
+    char paths[GENERATIONS_MAX][GENERATIONS_PATH_BYTES];
+    struct telling telling = {.options = options, .generations = (uint32_t)count};
+    struct distill_options request = *options;
+    struct generations all = {.students = {.count = 0}};
+    enum rc rc = RC_OK;
+
+    CHECK(count >= 1 && count <= GENERATIONS_MAX && options->out_path != NULL);
+    request.context = &telling;
+    if (options->on_progress != NULL) request.on_progress = tell;
+    if (options->is_stopped != NULL) request.is_stopped = is_stopped;
+    for (size_t i = 0; rc == RC_OK && i < count; i++) {
+        rc = generations_path(options->out_path, i + 1, count, paths[i], why);
+    }
+    if (rc != RC_OK) return rc;
+    telling.generation = 1;
+    request.out_path = paths[0];
+    rc = distill_run(backend, &request, &all.result, why);
+    if (rc != RC_OK) return rc;
+    for (size_t i = 1; rc == RC_OK && i < count; i++) {
+        telling.generation = (uint32_t)i + 1;
+        request.out_path = paths[i];
+        rc = run_later(backend, &request, paths[i - 1], i + 1, &all, why);
+    }
+    if (rc == RC_OK && count > 1) rc = judge(backend, options, paths, count, &all, why);
+    if (rc != RC_OK) {
+        distill_result_deinit(&all.result);
+        return rc;
+    }
+    *out = all;
+    return RC_OK;
+}
+
+void generations_deinit(struct generations *generations)
+{
+    distill_result_deinit(&generations->result);
+    comparison_deinit(&generations->students);
+}
+
+struct json *generations_json(const struct generations *generations)
+{
+    const struct comparison *students = &generations->students;
+    struct json *json = distill_json(&generations->result), *list = json_array_create();
+    struct json *ensemble = json_object_create();
+
+    for (size_t i = 0; i < students->count; i++) {
+        const struct score *score = &students->models[i];
+        struct json *row = json_object_create();
+
+        json_set_text(row, "file", students->paths[i]);
+        json_set_real(row, "accuracy", score_accuracy(score));
+        json_set_real(row, "loss", score_loss(score));
+        json_set_real(row, "calibration_error", score_calibration(score));
+        json_append(list, row);
+    }
+    json_set(json, "generations", list);
+    json_set_real(ensemble, "accuracy", score_accuracy(&students->votes[VOTE_MEAN]));
+    json_set_real(ensemble, "loss", score_loss(&students->votes[VOTE_MEAN]));
+    json_set_real(ensemble, "calibration_error", score_calibration(&students->votes[VOTE_MEAN]));
+    json_set(json, "generations_ensemble", ensemble);
+    return json;
+}

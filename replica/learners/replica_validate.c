@@ -1,0 +1,181 @@
+/*
+ * What population-based training asks of a replica: its rates, and how good a model is on samples
+ * that no member trains on. These are the end of the data's seeded order, so members with one seed
+ * and one file have the same. Thread: the training lane's.
+ */
+#include "replica/learners/replica_internal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { HELD_OUT_SHARE = 10, HELD_OUT_SAMPLES = 1000 };
+
+enum rc replica_blocks_held(const struct dataset_info *info, uint32_t *blocks, struct fault *why)
+{
+    uint64_t wanted = info->train_samples / HELD_OUT_SHARE, held = 0;
+
+    if (wanted > HELD_OUT_SAMPLES) wanted = HELD_OUT_SAMPLES;
+    if (wanted == 0 || info->blocks < 2) {
+        return fault_set(why, RC_USAGE,
+                         "%s: too few training samples to keep some apart: %llu, where it takes "
+                         "at least %d",
+                         info->name, (unsigned long long)info->train_samples, HELD_OUT_SHARE);
+    }
+    *blocks = 0;
+    while (held < wanted && *blocks + 1 < info->blocks) {
+        const uint64_t first = (uint64_t)(info->blocks - ++*blocks) * info->block_samples;
+        held = info->train_samples - first;
+    }
+    return RC_OK;
+}
+
+/* ---- rates ---- */
+
+struct learner_rates replica_rates(const struct learner *learner)
+{
+    const struct optimizer *optimizer = &((const struct replica *)learner)->optimizer;
+
+    return (struct learner_rates){optimizer->lr, optimizer->decay};
+}
+
+void replica_set_rates(struct learner *learner, const struct learner_rates *rates)
+{
+    struct optimizer *optimizer = &replica_of(learner)->optimizer;
+
+    CHECK(rates->rate > 0 && rates->decay >= 0);
+    optimizer->adamw_lr *= rates->rate / optimizer->lr; /* muon's second one goes along */
+    optimizer->lr = rates->rate;
+    optimizer->decay = rates->decay;
+}
+
+/* ---- the samples ---- */
+
+/* By what they are, not by where they lie. Tokens in files are known by their places alone. */
+static struct digest part_of(const struct dataset_info *info, const struct samples *samples)
+{
+    const size_t count = samples->count, values = count * samples->stored;
+    const struct {
+        const void *bytes;
+        size_t count;
+    } parts[] = {{info->name, strlen(info->name)},
+                 {&info->train_samples, sizeof info->train_samples},
+                 {samples->bytes, values},
+                 {samples->floats, values * sizeof(float)},
+                 {samples->tokens, values * sizeof(uint32_t)},
+                 {samples->windows, count * sizeof(uint32_t)},
+                 {samples->small_labels, count},
+                 {samples->large_labels, count * sizeof(uint32_t)},
+                 {samples->targets, count * info->outputs * sizeof(float)}};
+    struct hash hash;
+
+    hash_init(&hash);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].bytes != NULL) hash_update(&hash, parts[i].bytes, parts[i].count);
+    }
+    return hash_final(&hash);
+}
+
+static enum rc load_held_out(struct replica *r)
+{
+    const struct dataset_info *info = dataset_info(r->dataset);
+    bool *wanted;
+    enum rc rc;
+
+    if (r->blocks_held == 0) return RC_NOT_FOUND;
+    if (r->held_out.count > 0) return RC_OK;
+    wanted = mem_array(info->blocks, sizeof *wanted);
+    if (wanted == NULL) return RC_NOMEM;
+    for (uint32_t b = info->blocks - r->blocks_held; b < info->blocks; b++) {
+        wanted[b] = true;
+    }
+    rc = dataset_load_blocks(r->dataset, wanted, &r->held_out, NULL);
+    mem_free(wanted);
+    if (rc != RC_OK) return rc;
+    if (r->held_out.count > HELD_OUT_SAMPLES) r->held_out.count = HELD_OUT_SAMPLES;
+    r->held_out_part = part_of(info, &r->held_out);
+    return RC_OK;
+}
+
+/* ---- the model ---- */
+
+static enum rc judge(struct replica *r, struct evaluation *evaluation)
+{
+    enum rc rc = replica_score(r, &r->held_out, r->held_out.count, evaluation);
+
+    if (rc != RC_NONFINITE) return rc;
+    *evaluation = (struct evaluation){
+        .samples = r->held_out.count, .loss = (double)INFINITY, .accuracy = (double)NAN};
+    return RC_OK;
+}
+
+static enum rc read_all(struct learner *learner, float *const planes[SECTION_COUNT])
+{
+    const struct schema *schema = learner->ops->schema(learner);
+    enum rc rc = RC_OK;
+
+    for (int i = 0; i < SECTION_COUNT && rc == RC_OK; i++) {
+        if (planes[i] == NULL) continue;
+        rc = learner->ops->export_section(learner, (enum section)i, planes[i], schema->values[i]);
+    }
+    return rc;
+}
+
+static enum rc write_all(struct learner *learner, const float *const planes[SECTION_COUNT])
+{
+    const struct schema *schema = learner->ops->schema(learner);
+    enum rc rc = RC_OK;
+
+    for (int i = 0; i < SECTION_COUNT && rc == RC_OK; i++) {
+        if (planes[i] == NULL) continue;
+        rc = replica_assign(learner, (enum section)i, planes[i], schema->values[i]);
+    }
+    return rc;
+}
+
+/* It takes the place of ours for as long, and ours comes back to the bit. The exponential mean is
+ * of ours, and goes on. */
+static enum rc judge_other(struct replica *r, const struct learner_model *model,
+                           struct evaluation *evaluation)
+{
+    const float *other[SECTION_COUNT] = {[SECTION_PARAMETERS] = model->parameters,
+                                         [SECTION_BUFFERS] = model->buffers,
+                                         [SECTION_INPUT] = model->input};
+    const struct schema *schema = model_schema(r->model);
+    const uint64_t averages = r->averages;
+    float *own[SECTION_COUNT] = {NULL};
+    enum rc rc = RC_OK, back;
+
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        if (other[i] == NULL) continue;
+        own[i] = mem_aligned(schema->values[i] * sizeof(float));
+        if (own[i] == NULL) rc = RC_NOMEM;
+    }
+    if (rc == RC_OK) rc = read_all(&r->learner, own);
+    if (rc == RC_OK) {
+        rc = write_all(&r->learner, other);
+        if (rc == RC_OK) rc = judge(r, evaluation);
+        back = write_all(&r->learner, (const float *const *)own);
+        if (back != RC_OK) rc = back;
+        r->averages = averages;
+    }
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        mem_free(own[i]);
+    }
+    return rc;
+}
+
+enum rc replica_validate(struct learner *learner, const struct learner_model *model,
+                         struct evaluation *evaluation, struct digest *part)
+{
+    struct replica *r = replica_of(learner);
+    enum rc rc;
+
+    backend_bind_thread(r->backend);
+    rc = load_held_out(r);
+    if (rc != RC_OK) return rc;
+    *part = r->held_out_part;
+    return model == NULL ? judge(r, evaluation) : judge_other(r, model, evaluation);
+}
