@@ -5,6 +5,7 @@
  */
 #include "distill/distill_internal.h"
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -54,6 +55,11 @@ static void tell(const struct lesson *l, enum distill_phase phase, uint64_t done
     const struct distill_progress progress = {phase, done, total, loss, 0, 0};
 
     if (l->options->on_progress != NULL) l->options->on_progress(l->options->context, &progress);
+}
+
+static double seconds(const struct lesson *l)
+{
+    return l->options->now_ns != NULL ? (double)l->options->now_ns() / NS_PER_S : (double)NAN;
 }
 
 /* ---- the teachers ---- */
@@ -169,9 +175,11 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
     }
     if (rc == RC_OK) rc = ask_question(l, &options, why);
     if (rc != RC_OK) return rc;
+    const double begin = seconds(l);
     l->backend->threads = l->threads;
     rc = answers_create(l->backend, &options, &l->answers, why);
     l->backend->threads = own;
+    l->out->answering_s = seconds(l) - begin;
     if (rc == RC_OK) l->out->answers_were_there = answers_were_there(l->answers);
     return rc;
 }
@@ -311,7 +319,13 @@ static enum rc train(struct lesson *l, struct learner *student, enum distill_pha
 
     snprintf(path, sizeof path, number > 0 ? "%s.%u" : "%s", l->state_path, number);
     l->phase = phase;
+    const double begin = seconds(l);
     enum rc rc = training_run(&training, why);
+    if (phase == DISTILL_LEARNING) {
+        l->out->learning_s = seconds(l) - begin;
+    } else {
+        l->out->labels_only_s += (seconds(l) - begin) / RATES;
+    }
     if (rc == RC_OK) rc = judge_student(l, student, judged, score, why);
     if (rc == RC_OK && !isfinite(score->loss)) rc = RC_NONFINITE;
     if (phase == DISTILL_LEARNING) l->out->resumed_steps = training.resumed;
@@ -649,6 +663,9 @@ struct json *distill_json(const struct distill_result *r)
     json_set_text(json, "targets", r->is_hard ? "hard" : "soft");
     if (r->transfer[0] != '\0') json_set_text(json, "transfer", r->transfer);
     json_set_bool(json, "answers_reused", r->answers_were_there);
+    json_set_real(json, "answering_s", r->answering_s);
+    json_set_real(json, "learning_s", r->learning_s);
+    if (r->has_baseline) json_set_real(json, "labels_only_s", r->labels_only_s);
     json_set_count(json, "resumed_steps", r->resumed_steps);
     json_set(json, "models", lineup_json(&r->lineup));
     return json;

@@ -95,6 +95,9 @@ struct distill_result {
     struct lineup lineup; /* of all models */
     bool answers_were_there;
     uint64_t resumed_steps; /* of the student's, taken by an earlier try */
+    /* Seconds that it took to ask the teachers, to train the student, and on labels alone at one
+     * rate; NaN without a clock. */
+    double answering_s, learning_s, labels_only_s;
     bool is_hard;
     char transfer[256]; /* "": none */
     double lr, labels_only_lr;
