@@ -6,6 +6,7 @@
 #include "replica/formats/export_onnx.h"
 #include "replica/formats/gpt2.h"
 #include "replica/formats/model_file.h"
+#include "replica/formats/packed.h"
 #include "replica/plane/store_safetensors.h"
 
 #include <string.h>
@@ -28,14 +29,17 @@ static enum rc write_as(const char *form, struct exporting *from, const char *pa
     return model_save_as(model, card, path, why);
 }
 
-static void tell(const struct options *options, struct model *model, const char *form,
+static void tell(const struct options *options, const struct exporting *from, const char *form,
                  const char *path)
 {
-    bool is_gpt2 = strcmp(form, "onnx") != 0 && gpt2_is_form(model);
+    const bool is_onnx = strcmp(form, "onnx") == 0;
+    const bool is_gpt2 = !is_onnx && gpt2_is_form(from->model);
+    const bool is_int8 = is_onnx && packed_has_int8(from->file);
     struct json *json;
 
     if (!options_flag(options, "json")) {
-        printf("%s: %s%s\n", path, strcmp(form, "onnx") == 0 ? "ONNX, opset 17" : "safetensors",
+        printf("%s: %s%s%s\n", path, is_onnx ? "ONNX, opset 17" : "safetensors",
+               is_int8 ? ", int8 weights" : "",
                is_gpt2 ? ", in Hugging Face's names for GPT-2" : "");
         return;
     }
@@ -43,7 +47,8 @@ static void tell(const struct options *options, struct model *model, const char 
     json_set_text(json, "file", path);
     json_set_text(json, "form", form);
     json_set_text(json, "names", is_gpt2 ? "gpt2" : "grapevine");
-    json_set_count(json, "parameters", model_schema(model)->values[SECTION_PARAMETERS]);
+    json_set_text(json, "weights", is_int8 ? "int8" : "f32");
+    json_set_count(json, "parameters", model_schema(from->model)->values[SECTION_PARAMETERS]);
     command_print_json(json);
 }
 
@@ -69,7 +74,7 @@ int command_export(struct options *options)
     if (rc == RC_OK) rc = tensor_file_load(from, &e.file, &why);
     if (rc == RC_OK) rc = model_load(backend, e.file, from, 1, false, &e.model, &e.card, &why);
     if (rc == RC_OK) rc = write_as(form, &e, path, &why);
-    if (rc == RC_OK) tell(options, e.model, form, path);
+    if (rc == RC_OK) tell(options, &e, form, path);
     tensor_file_destroy(e.file);
     model_destroy(e.model);
     backend_destroy(backend);
