@@ -20,8 +20,9 @@
 #include <sys/stat.h>
 
 enum {
-    CUTS = 10,          /* in how many steps fine-tuning prunes */
-    PROGRESS_EVERY = 64 /* steps */
+    CUTS = 10,             /* in how many steps fine-tuning prunes */
+    PROGRESS_EVERY = 64,   /* steps */
+    CHECKED_SAMPLES = 1000 /* of the test part, that give a finite loss before a file is written */
 };
 
 #define RATE_SHARE 3.0 /* fine-tuning begins from a model that is trained: a lower rate */
@@ -231,6 +232,23 @@ static enum rc tune_step(struct compacting *c, struct learner *learner, uint64_t
     return rc;
 }
 
+/* Parameters are watched as it trains; statistics, and what comes of both, are not. */
+static enum rc check_finite(struct learner *learner)
+{
+    const size_t count = learner->ops->schema(learner)->values[SECTION_BUFFERS];
+    float *buffers = mem_array(count + 1, sizeof *buffers);
+    struct evaluation score;
+    enum rc rc = buffers == NULL ? RC_NOMEM : RC_OK;
+
+    if (rc == RC_OK) rc = learner->ops->export_section(learner, SECTION_BUFFERS, buffers, count);
+    for (size_t i = 0; rc == RC_OK && i < count; i++) {
+        if (!isfinite(buffers[i])) rc = RC_NONFINITE;
+    }
+    if (rc == RC_OK) rc = learner->ops->evaluate(learner, CHECKED_SAMPLES, &score);
+    mem_free(buffers);
+    return rc == RC_OK && !isfinite(score.loss) ? RC_NONFINITE : rc;
+}
+
 static enum rc train(struct compacting *c, struct learner *learner, struct fault *why)
 {
     double loss = 0.0, sum = 0.0;
@@ -244,6 +262,7 @@ static enum rc train(struct compacting *c, struct learner *learner, struct fault
         tell(c, COMPACT_TUNING, step + 1, c->out->steps, sum / (double)(step % PROGRESS_EVERY + 1));
         sum = 0.0;
     }
+    if (rc == RC_OK) rc = check_finite(learner);
     if (rc == RC_NONFINITE) {
         return fault_set(why, rc, "the loss is no longer finite; use a smaller --lr");
     }

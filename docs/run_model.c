@@ -10,10 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *header;                      /* of the file, as text */
-static const unsigned char *all;          /* the values behind it */
-static size_t all_bytes, rows, layers[3]; /* convolutions, dense layers, norms so far */
-static size_t C, H, W;
+static char *header;                               /* of the file, as text */
+static const unsigned char *all;                   /* the values behind it */
+static size_t all_bytes, rows, layers[3], C, H, W; /* layers: of each kind, so far */
 static float *x; /* what flows from layer to layer: [rows][C][H][W] */
 
 static void *good(const void *there, const char *what)
@@ -28,7 +27,7 @@ static size_t number(const char *text, const char *key, size_t otherwise)
     return at != NULL ? strtoul(at + strlen(key), NULL, 10) : otherwise;
 }
 
-static const unsigned char *find(const char *name, const char *part, char *type, size_t *bytes)
+static const void *find(const char *name, const char *part, char *type, size_t *bytes)
 {
     char text[128];
     size_t begin, end;
@@ -49,7 +48,7 @@ static float *tensor(const char *layer, size_t n, const char *part, size_t count
     char name[64], type = 'F', other;
     size_t bytes = 0, bits = 0, scales = 0, at = 0;
     snprintf(name, sizeof name, n > 0 ? "%s%zu.%s" : "%s%.0zu.%s", layer, n, part);
-    const float *scale = (const void *)find(name, ".scale", &other, &scales);
+    const float *scale = find(name, ".scale", &other, &scales);
     const unsigned char *from = find(name, "", &type, &bytes), *mask = NULL;
     if (from == NULL) mask = find(name, ".mask", &other, &bits);
     if (from == NULL) from = find(name, ".values", &type, &bytes);
@@ -60,25 +59,24 @@ static float *tensor(const char *layer, size_t n, const char *part, size_t count
     for (size_t i = 0; i < count; i++) {
         if (mask != NULL && (i / 8 >= bits || (mask[i / 8] >> i % 8 & 1) == 0)) continue;
         good(++at * width <= bytes ? from : NULL, name);
-        if (type == 'I')
-            to[i] = (float)((const signed char *)from)[at - 1] * scale[i / each];
-        else
-            memcpy(&to[i], from + (at - 1) * width, width);
+        if (type == 'F') memcpy(&to[i], from + (at - 1) * width, width);
+        if (type == 'I') to[i] = (float)((const signed char *)from)[at - 1] * scale[i / each];
     }
     return to;
 }
 
 /* A window goes over the image: filters of a layer, or ("max", "mean") of a pooling. */
-static void window(const char *layer, size_t n, const size_t size[2], size_t stride, size_t pad[2])
+static void window(const char *layer, size_t n, const size_t size[2], size_t stride,
+                   const size_t pad[2])
 {
     const int is_max = strcmp(layer, "max") == 0, is_pool = is_max || strcmp(layer, "mean") == 0;
-    const size_t area = size[0] * size[1], filter = is_pool ? area : C * area;
-    const size_t high = H + 2 * pad[0], wide = W + 2 * pad[1],
-                 k = layers[*layer == 'd'] += !is_pool;
+    const size_t area = size[0] * size[1], filter = is_pool ? area : C * area,
+                 bottom = H + 2 * pad[0];
+    const size_t right = W + 2 * pad[1], k = layers[*layer == 'd'] += is_pool ? 0 : 1;
     float *weight = is_pool ? NULL : good(tensor(layer, k, "weight", n * filter, filter), layer);
     float *bias = is_pool ? NULL : tensor(layer, k, "bias", n, 1);
-    good(high >= size[0] && wide >= size[1] && stride > 0 ? x : NULL, layer);
-    const size_t h = (high - size[0]) / stride + 1, w = (wide - size[1]) / stride + 1;
+    good(bottom >= size[0] && right >= size[1] && area * stride > 0 ? x : NULL, layer);
+    const size_t h = (bottom - size[0]) / stride + 1, w = (right - size[1]) / stride + 1;
     float *y = good(calloc(rows * n * h * w, sizeof *y), "no memory");
     for (size_t i = 0; i < rows * n * h * w; i++) {
         const size_t o = i / (h * w) % n, row = i / (n * h * w);
@@ -97,44 +95,44 @@ static void window(const char *layer, size_t n, const size_t size[2], size_t str
     x = y, C = n, H = h, W = w;
 }
 
-static void normalise(void)
+/* (x - mean) * scale + shift, channel by channel; without a variance scale is as it is. */
+static void normalise(const float *mean, const float *variance, const float *scale,
+                      const float *shift)
 {
-    static const char *const parts[] = {"weight", "bias", "running_mean", "running_variance"};
-    float *p[4];
-    layers[2]++;
-    for (int i = 0; i < 4; i++) {
-        p[i] = good(tensor("bn", layers[2], parts[i], C, 1), "bn");
-    }
     for (size_t i = 0; i < rows * C * H * W; i++) {
         const size_t c = i / (H * W) % C;
-        x[i] = (x[i] - p[2][c]) / sqrtf(p[3][c] + 1e-5F) * p[0][c] + p[1][c];
+        x[i] = (x[i] - mean[c]) * scale[c] / (variance ? sqrtf(variance[c] + 1e-5F) : 1) +
+               (shift ? shift[c] : 0);
     }
 }
 
-static void layer(const char *word)
+static float *channels(const char *layer, size_t n, const char *part)
+{
+    return good(tensor(layer, n, part, C, 1), part);
+}
+
+static void run(const char *word)
 {
     size_t size[2] = {H, W}, pad[2] = {0, 0};
-    const size_t n = number(word, ":", 0), classes = number(header, "\"classes\":\"", 0);
-    int end = 0;
-    if (sscanf(word, "conv%zux%zu:%*u%n", &size[0], &size[1], &end) == 2) {
+    const size_t n = number(word, ":", 0), k = number(word, "pool", 0);
+    if (sscanf(word, "conv%zux%zu:", &size[0], &size[1]) == 2) {
+        good(strstr(word, "dil") || strstr(word, "gro") || strstr(word, "wn=") ? NULL : word, word);
         pad[0] = number(word, ",pad=", (size[0] - 1) / 2);
         pad[1] = number(word, ",pad=", (size[1] - 1) / 2);
-        good(strstr(word, "dil") || strstr(word, "gro") || strstr(word, "wn=") ? NULL : word, word);
         window("conv", n, size, number(word, ",stride=", 1), pad);
     } else if (strncmp(word, "linear:", 7) == 0) { /* a filter as large as the image */
-        window("dense", n > 0 ? n : classes, size, 1, pad);
-    } else if (strncmp(word + 1, "axpool", 6) == 0 || strncmp(word + 1, "vgpool", 6) == 0) {
-        size[0] = size[1] = number(word, "pool", 0);
-        good(strchr(word, ',') == NULL ? word : NULL, word);
-        window(word[0] == 'm' ? "max" : "mean", C, size, size[0], pad);
+        window("dense", n > 0 ? n : number(header, "\"classes\":\"", 0), size, 1, pad);
+    } else if (k > 0 && strchr(word, ',') == NULL) { /* maxpool2, avgpool2 */
+        window(word[0] == 'm' ? "max" : "mean", C, (size_t[]){k, k}, k, pad);
     } else if (strcmp(word, "globalpool") == 0) {
         window("mean", C, size, 1, pad);
     } else if (strcmp(word, "bn") == 0) {
-        normalise();
+        const size_t b = ++layers[2];
+        normalise(channels("bn", b, "running_mean"), channels("bn", b, "running_variance"),
+                  channels("bn", b, "weight"), channels("bn", b, "bias"));
     } else if (strcmp(word, "relu") == 0) {
-        for (size_t i = 0; i < rows * C * H * W; i++) {
+        for (size_t i = 0; i < rows * C * H * W; i++)
             x[i] = fmaxf(x[i], 0);
-        }
     } else {
         good(strncmp(word, "dropout:", 8) == 0 ? word : NULL, word);
     }
@@ -142,46 +140,34 @@ static void layer(const char *word)
 
 static void read_model(FILE *file)
 {
-    unsigned char *bytes = NULL, size[8];
-    size_t more = good(fread(size, 1, 8, file) == 8 ? file : NULL, "too short") ? 1 : 0;
-    const size_t length = size[0] | size[1] << 8 | size[2] << 16 | (size_t)size[3] << 24;
+    unsigned char size[8] = {0}, *bytes;
+    size_t length = fread(size, 1, 8, file) == 8 ? 0 : 1;
+    length += size[0] | (size_t)size[1] << 8 | (size_t)size[2] << 16 | (size_t)size[3] << 24;
     header = good(calloc(length + 1, 1), "no memory");
-    good(fread(header, 1, length, file) == length ? file : NULL, "too short");
-    for (; more > 0; all_bytes += more) {
-        bytes = good(realloc(bytes, all_bytes + 65536), "no memory");
-        more = fread(bytes + all_bytes, 1, 65536, file);
-    }
-    all = bytes;
-    C = number(header, "\"channels\":\"", 0);
-    H = number(header, "\"height\":\"", 0);
+    good(fread(header, 1, length, file) == length && fseek(file, 0, SEEK_END) == 0 ? file : NULL,
+         "too short");
+    all_bytes = (size_t)ftell(file) - 8 - length;
+    all = bytes = good(malloc(all_bytes + 1), "no memory");
+    fseek(file, 8 + (long)length, SEEK_SET);
+    good(fread(bytes, 1, all_bytes, file) == all_bytes ? bytes : NULL, "too short");
+    C = number(header, "\"channels\":\"", 0), H = number(header, "\"height\":\"", 0);
     W = number(header, "\"width\":\"", 0);
-    good(C * H * W > 0 && strstr(header, "\"model\":\"") ? header : NULL, "none of grapevine");
-}
-
-static void read_rows(void)
-{
-    size_t count = 0;
-    for (float value; scanf("%f%*[, ]", &value) == 1; x[count++] = value) {
-        if (count % 65536 == 0) x = good(realloc(x, (count + 65536) * sizeof *x), "no memory");
-    }
-    rows = count / (C * H * W);
-    good(feof(stdin) && rows > 0 && count == rows * C * H * W ? x : NULL, "rows of another size");
-    const float *mean = good(tensor("input", 0, "mean", C, 1), "no mean");
-    const float *scale = good(tensor("input", 0, "scale", C, 1), "no scale");
-    for (size_t i = 0; i < count; i++) {
-        x[i] = (x[i] - mean[i / (H * W) % C]) * scale[i / (H * W) % C];
-    }
+    good(C * H * W > 0 && strstr(header, "\"model\":\"") ? header : NULL, "not one of grapevine");
 }
 
 int main(int count, char **words)
 {
     char word[64];
+    size_t values = 0;
     read_model(good(count == 2 ? fopen(words[1], "rb") : NULL, "which? run_model FILE <ROWS"));
-    read_rows();
+    for (float value; scanf("%f%*[, ]", &value) == 1; x[values++] = value)
+        if (values % 65536 == 0) x = good(realloc(x, (values + 65536) * sizeof *x), "no memory");
+    rows = values / (C * H * W);
+    good(feof(stdin) && rows > 0 && values == rows * C * H * W ? x : NULL, "rows of another size");
+    normalise(channels("input", 0, "mean"), NULL, channels("input", 0, "scale"), NULL);
     const char *at = strstr(header, "\"model\":\"") + 9;
-    for (int length = 0; sscanf(at, " %63[^ \"]%n", word, &length) == 1; at += length) {
-        layer(word);
-    }
+    for (int length = 0; sscanf(at, " %63[^ \"]%n", word, &length) == 1; at += length)
+        run(word);
     const int is_real = strstr(header, "\"target\":\"reals\"") != NULL;
     for (size_t r = 0; r < rows; r++, x += C) {
         double sum = 0, most = -INFINITY;
@@ -189,9 +175,8 @@ int main(int count, char **words)
             most = fmax(most, x[i]);
         for (size_t i = 0; i < C; i++)
             sum += exp(x[i] - most);
-        for (size_t i = 0; i < C; i++) {
+        for (size_t i = 0; i < C; i++)
             printf("%.7g%c", is_real ? x[i] : exp(x[i] - most) / sum, i + 1 < C ? ' ' : '\n');
-        }
     }
     return 0;
 }

@@ -40,11 +40,12 @@ static void print_words(const struct compact_options *options, const struct comp
         print_row("before", &r->before);
         print_row("after", &r->after);
     }
-    printf("%s: %s bytes, %.2f times smaller; %s%.1f %% of %s weights are 0\n", options->out_path,
+    printf("%s: %s bytes, was %s; %s%.1f %% of %s weights are 0\n", options->out_path,
            units_format_count(r->bytes, texts[0], sizeof texts[0]),
-           (double)r->bytes_before / (double)r->bytes, options->is_int8 ? "int8, " : "",
+           units_format_count(r->bytes_before, texts[1], sizeof texts[1]),
+           options->is_int8 ? "int8, " : "",
            r->weights == 0 ? 0.0 : 100 * (double)r->zeros / (double)r->weights,
-           units_format_count(r->weights, texts[1], sizeof texts[1]));
+           units_format_count(r->weights, texts[2], sizeof texts[2]));
 }
 
 static enum rc request_of(const struct options *options, struct progress *progress,

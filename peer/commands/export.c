@@ -12,6 +12,7 @@
 #include "replica/formats/export_onnx.h"
 #include "replica/formats/gpt2.h"
 #include "replica/formats/model_file.h"
+#include "replica/formats/packed.h"
 #include "replica/plane/store_safetensors.h"
 #include "replica/tokenizer/tokenizer.h"
 
@@ -137,10 +138,12 @@ static void tell(const struct export *e)
 {
     const struct form *form = form_of(e->options);
     const bool is_gpt2 = form->write == write_safetensors && gpt2_is_form(e->model);
+    const bool is_int8 =
+        (form->write == write_onnx || form->write == write_page) && packed_has_int8(e->file);
     struct json *json;
 
     if (!options_flag(e->options, "json")) {
-        printf("%s: %s%s\n", e->path, form->text,
+        printf("%s: %s%s%s\n", e->path, form->text, is_int8 ? ", int8 weights" : "",
                is_gpt2 ? ", in Hugging Face's names for GPT-2" : "");
         return;
     }
@@ -148,6 +151,7 @@ static void tell(const struct export *e)
     json_set_text(json, "file", e->path);
     json_set_text(json, "form", form->name);
     json_set_text(json, "names", is_gpt2 ? "gpt2" : "grapevine");
+    json_set_text(json, "weights", is_int8 ? "int8" : "f32");
     json_set_count(json, "parameters", model_schema(e->model)->values[SECTION_PARAMETERS]);
     command_print_json(json);
 }

@@ -325,3 +325,11 @@ bool packed_int8(const struct tensor_file *file, const struct tensor *tensor, in
     *scales = p.scale->bytes;
     return true;
 }
+
+bool packed_has_int8(const struct tensor_file *file)
+{
+    for (size_t i = 0; i < tensor_file_count(file); i++) {
+        if (is_of(tensor_file_at(file, i), "I8")) return true;
+    }
+    return false;
+}

@@ -40,6 +40,8 @@ MUST_USE enum rc packed_read(const struct tensor_file *file, const char *name,
  *  channel, borrowed from the file. False: they are none. */
 bool packed_int8(const struct tensor_file *file, const struct tensor *tensor, int8_t *values,
                  const float **scales);
+/** Whether any entry of the file is int8. */
+bool packed_has_int8(const struct tensor_file *file);
 /** How many values an entry of a file can stand for at most. */
 uint64_t packed_values_max(const struct tensor_view *view);
 

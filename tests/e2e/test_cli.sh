@@ -9,7 +9,7 @@ begin "$1"
 accepted 'Usage: grapevine COMMAND' "$gv" --help
 accepted '^grapevine [0-9]+\.[0-9]+\.[0-9]+ \(.+\)$' "$gv" --version
 accepted '^\.TH GRAPEVINE 1' "$gv" --man
-for command in peer join testnet report distill average eval inspect predict generate tokenize export keygen status top doctor bench simulate help version completion; do
+for command in peer join testnet report distill compact average eval inspect predict generate tokenize export keygen status top doctor bench simulate help version completion; do
     accepted "^Usage: grapevine $command" "$gv" "$command" --help
     accepted "^  grapevine $command" "$gv" "$command" --help
     accepted "^; grapevine .*, $command" "$gv" "$command" --print-config

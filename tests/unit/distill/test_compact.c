@@ -143,6 +143,8 @@ static void what_cannot_be_is_refused(void **state)
     options.data = "digits";
     options.share = 0.5;
     options.epochs = 1;
+    options.lr = 1e6; /* statistics run away, parameters do not */
+    check_refused(world, &options, RC_NONFINITE, "smaller --lr");
     options.lr = 1e9;
     check_refused(world, &options, RC_NONFINITE, "smaller --lr");
     options.lr = 0;
