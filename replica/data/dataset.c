@@ -170,20 +170,26 @@ static enum rc load(struct dataset *dataset, const struct data_part *part, size_
     return RC_OK;
 }
 
+void dataset_order(uint64_t seed, uint32_t *order, size_t count)
+{
+    struct rng rng;
+
+    for (size_t i = 0; i < count; i++) {
+        order[i] = (uint32_t)i;
+    }
+    rng_init(&rng, seed, PERMUTATION_STREAM);
+    rng_shuffle(&rng, order, count);
+}
+
 /* Places of the wanted blocks' samples: position p of the permutation is in block p / size. */
 static enum rc place_blocks(const struct dataset *dataset, const bool *wanted, uint32_t *slots,
                             size_t *kept)
 {
     size_t count = (size_t)dataset->info.train_samples, filled = 0;
     uint32_t *order = mem_array(count, sizeof *order);
-    struct rng rng;
 
     if (order == NULL) return RC_NOMEM;
-    for (size_t i = 0; i < count; i++) {
-        order[i] = (uint32_t)i;
-    }
-    rng_init(&rng, dataset->seed, PERMUTATION_STREAM);
-    rng_shuffle(&rng, order, count);
+    dataset_order(dataset->seed, order, count);
     for (size_t i = 0; i < count; i++) {
         if (wanted[i / dataset->info.block_samples]) slots[order[i]] = (uint32_t)filled++;
     }
@@ -221,7 +227,11 @@ enum rc dataset_load_list(struct dataset *dataset, const uint32_t *indices, size
     CHECK(out != NULL && (indices != NULL || count == 0));
     if (slots == NULL) return data_no_memory(why, "load the data");
     for (size_t i = 0; i < count; i++) {
-        CHECK(indices[i] < there && (i == 0 || indices[i - 1] < indices[i]));
+        if (indices[i] >= there || slots[indices[i]] != DATA_NO_SLOT) {
+            mem_free(slots);
+            return fault_set(why, RC_FORMAT, "sample %u is not one of %s, or listed twice",
+                             indices[i], dataset->info.name);
+        }
         slots[indices[i]] = (uint32_t)i;
     }
     rc = load(dataset, &part, count, out, why);

@@ -1,9 +1,9 @@
 /*
  * The inside of a replica: what replica.c (its making and what others may ask of it),
- * replica_train.c (its steps) and replica_state.c (saving and resuming) share, and what learners
- * that take other steps build on: replica_lbfgs.c and replica_hogwild.c have a replica as their
- * first member, its operations but for those they replace, and a `run` of their own. Nobody else
- * includes it.
+ * replica_train.c (its steps), replica_answer.c (what others ask it) and replica_state.c (saving
+ * and resuming) share, and what learners that take other steps build on: replica_lbfgs.c and
+ * replica_hogwild.c have a replica as their first member, its operations but for those they
+ * replace, and a `run` of their own. Nobody else includes it.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
 #define GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
@@ -113,6 +113,13 @@ MUST_USE enum rc replica_forward(struct replica *r, bool is_training, struct tas
 
 /** The apply step for running statistics out of a difference of SECTION_MIXED. */
 MUST_USE enum rc replica_mix_statistics(struct replica *r, const float *difference);
+
+/* replica_answer.c: see learner.h */
+void replica_answer_shape(const struct learner *learner, struct answer_shape *shape);
+enum rc replica_load_samples(struct learner *learner, const uint32_t *numbers, size_t count,
+                             struct samples *samples, struct digest *digest);
+enum rc replica_answer(struct learner *learner, const struct samples *samples, size_t first,
+                       size_t count, float *out);
 
 /* See learner.h. */
 enum rc replica_snapshot_create(struct learner *learner, enum codec_format format,
