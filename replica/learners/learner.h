@@ -135,6 +135,7 @@ struct learner_ops {
      */
     MUST_USE enum rc (*snapshot_apply)(struct learner *learner, struct snapshot *snapshot,
                                        const float *difference);
+    bool keeps_itself; /* by the two that follow, also without a snapshot */
     /** Remember parameters and buffers on the device. RC_NONFINITE: they are none to go back to,
      *  and what was remembered before stays. */
     MUST_USE enum rc (*keep)(struct learner *learner);

@@ -469,7 +469,7 @@ struct model_options replica_model_options(const struct replica *r,
     struct model_options model = {
         .spec = options->model,
         .batch_max = r->batch,
-        .seed = options->seed,
+        .seed = options->model_seed != 0 ? options->model_seed : options->seed,
         .with_gradients = true,
     };
 
@@ -573,6 +573,14 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
         return fault_set(why, RC_USAGE,
                          "--ema: not with --hogwild or --optimizer lbfgs, and not on a GPU");
     }
+    if (options->mutual != NULL) {
+        if (options->hogwild == 0 && !optimizer_is_full_batch(&optimizer)) {
+            return replica_mutual_create(backend, options, learner, why);
+        }
+        return fault_set(why, RC_USAGE,
+                         "--averaging codistill and ec-dnn: not with --hogwild or --optimizer "
+                         "lbfgs, whose steps have no room for what others answer");
+    }
     if (options->hogwild > 0) return replica_hogwild_create(backend, options, learner, why);
     if (optimizer_is_full_batch(&optimizer)) {
         return replica_lbfgs_create(backend, options, learner, why);
@@ -606,6 +614,13 @@ struct model *replica_model(struct learner *learner)
 {
     CHECK(is_replica(learner));
     return replica_of(learner)->model;
+}
+
+enum rc replica_begin_with(struct learner *learner, enum section section, const float *values,
+                           size_t count)
+{
+    CHECK(is_replica(learner) && (section == SECTION_PARAMETERS || section == SECTION_BUFFERS));
+    return replica_assign(learner, section, values, count);
 }
 
 const struct dataset_info *replica_data(const struct learner *learner)
