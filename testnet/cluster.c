@@ -195,7 +195,15 @@ static void create_learner(struct cluster_peer *peer)
         .seed = options->seed,
         .stream_seed = rng_mix(options->seed, peer->host),
         .centre_spread = options->centre_spread};
+    const struct strategy *strategy = &peer->strategy;
+    const struct strategy_answers *answers = &strategy->answers;
+    const struct mutual_options mutual = {.relabels = answers->relabels,
+                                          .weight = (double)answers->weight,
+                                          .burn_steps = answers->burn_steps,
+                                          .compress_steps = answers->compress_steps,
+                                          .every_steps = strategy->every_steps};
 
+    if (strategy->mixes_answers) quadratic.mutual = &mutual;
     if (options->learner != NULL) {
         peer->learner = options->learner(options->learner_context, peer->host - 1);
         CHECK(peer->learner != NULL);
@@ -390,10 +398,14 @@ struct learner *cluster_learner(struct cluster *cluster, uint32_t number)
 void cluster_plane(struct cluster *cluster, uint32_t peer, float *out)
 {
     struct learner *learner = cluster->peers[peer].learner;
+    const size_t values = cluster->options.values;
 
     CHECK(cluster->peers[peer].is_up);
-    CHECK(learner->ops->export_section(learner, SECTION_PARAMETERS, out, cluster->options.values) ==
-          RC_OK);
+    if (cluster->peers[peer].strategy.mixes_answers && cluster->options.learner == NULL) {
+        memcpy(out, quadratic_point(learner), values * sizeof *out);
+        return;
+    }
+    CHECK(learner->ops->export_section(learner, SECTION_PARAMETERS, out, values) == RC_OK);
 }
 
 void cluster_assign(struct cluster *cluster, uint32_t peer, const float *values)

@@ -171,6 +171,12 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                        "--peers 1: one peer alone has no rounds to count; say --time instead, or "
                        "more --peers");
     }
+    if (strategy->mixes_answers && simulation->is_still && rc == RC_OK) {
+        rc = fault_set(why, RC_USAGE,
+                       "--still: rounds of --averaging %s move nothing but by training; leave it "
+                       "out",
+                       strategy->name);
+    }
     if (strategy->at_end && rc == RC_OK) {
         rc = fault_set(why, RC_USAGE,
                        "--averaging %s averages when peers have reached their goals, and simulated "

@@ -158,6 +158,7 @@ struct robust_seen {
 struct robust {
     bool clips;
     uint32_t chunks;
+    float outputs;            /* of each distribution; 0: the plane is a model's */
     uint32_t trackers;        /* the chunk in which they begin */
     size_t model_tail;        /* values of the model in it */
     float gradient;           /* the largest norm of a chunk of our own lately */
@@ -213,6 +214,11 @@ void robust_set_trackers(struct robust *robust, size_t model)
     robust->model_tail = model % CHUNK_VALUES;
 }
 
+void robust_set_distributions(struct robust *robust, size_t outputs)
+{
+    robust->outputs = (float)outputs;
+}
+
 float robust_largest_chunk(const float *values, size_t first, size_t count)
 {
     float largest = 0;
@@ -243,6 +249,7 @@ static float norm_of(const struct robust *robust, struct robust_seen *seen,
 {
     float norm;
 
+    if (robust->outputs > 0) return sqrtf((float)chunk->count / robust->outputs);
     if (chunk->is_centred && seen->normed == robust->round) return seen->norm;
     norm = robust_distance(chunk->own, NULL, chunk->count);
     if (norm > seen->norm) seen->norm = norm;
@@ -375,6 +382,10 @@ struct robust_bounds robust_bounds(const struct robust *robust, const float *own
     float norm = robust_distance(own, NULL, count), first;
     double squared = 0;
 
+    if (robust->outputs > 0) {
+        norm = sqrtf((float)count / robust->outputs);
+        return (struct robust_bounds){own_least * norm, own_most * norm};
+    }
     for (uint32_t i = 0; i <= robust->chunks; i++) {
         squared += (double)robust->seen[i].norm * (double)robust->seen[i].norm;
     }

@@ -129,6 +129,10 @@ struct robust *robust_create(uint32_t chunks, bool clips);
 void robust_destroy(struct robust *robust);
 /** The plane holds `model` values of the model, and behind them a tracker of gradients. */
 void robust_set_trackers(struct robust *robust, size_t model);
+/** The plane holds distributions of so many values each. None is farther than sqrt(2) from another,
+ *  and one that knows nothing has a small norm beside one that does: the norm that distances are
+ *  held against is that of certainty, 1 a distribution. */
+void robust_set_distributions(struct robust *robust, size_t outputs);
 /** The largest norm of a chunk of `values`, of which the first is number `first` of the plane. */
 float robust_largest_chunk(const float *values, size_t first, size_t count);
 /** Of our own latest gradient, once a round: what trackers are held against. */

@@ -288,6 +288,32 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
                      strategy->name, strategy->rule->name);
 }
 
+/* Answers are given anew for each round: what a rule or a push keeps from round to round would be
+ * of answers that nobody gives any more. */
+static enum rc match_answers(struct strategy *strategy, struct fault *why)
+{
+    struct strategy_answers *answers = &strategy->answers;
+
+    if (!strategy->mixes_answers) return RC_OK;
+    if (strategy->exchange == &exchange_push || strategy->rule != &rule_mean) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: it takes means of answers that are given anew for each "
+                         "round, and exchange %s with rule %s keeps something of earlier ones; "
+                         "leave --exchange push and --rule out",
+                         strategy->name, strategy->exchange->name, strategy->rule->name);
+    }
+    if (strategy->moments != MOMENTS_KEEP) {
+        return fault_set(why, RC_USAGE,
+                         "--moments: rounds of --averaging %s leave each model as it is; leave it "
+                         "out",
+                         strategy->name);
+    }
+    if (answers->relabels && answers->compress_steps == 0 && strategy->every_ns == 0) {
+        answers->compress_steps = (strategy->every_steps + 1) / 2;
+    }
+    return RC_OK;
+}
+
 /* Who never averages has nothing that these could replace. */
 static enum rc match_none(const struct strategy_specs *specs, const struct strategy *strategy,
                           struct fault *why)
@@ -332,6 +358,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_codec(method, strategy, why);
     if (rc == RC_OK) rc = match_end(specs, strategy, why);
     if (rc == RC_OK) rc = match_rule(strategy, why);
+    if (rc == RC_OK) rc = match_answers(strategy, why);
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
     if (rc == RC_OK) rc = match_moments(strategy, why);
     if (rc == RC_OK) rc = match_robust(specs, strategy, why);

@@ -265,6 +265,34 @@ static const struct method methods[] = {
                   {.key = "margin", .kind = SETTING_MARGIN, .min = 0, .max = 0.9},
                   {.key = "spread", .kind = SETTING_SPREAD, .min = 1, .max = 1000},
                   {.key = "resample", .kind = SETTING_RESAMPLE, .min = 0, .max = 1}}},
+    /* Models of any layers learn from the mean of all answers to a probe set, beside their own
+     * data: H=N (100), samples=N, lambda=X (1), burn=N (0: steps without). Anil et al. 2018,
+     * arXiv:1804.03235. */
+    {.name = "codistill",
+     .is_averaging = true,
+     .every_steps = 100,
+     .mixes_answers = true,
+     .answers = {.weight = 1},
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .settings = {STEPS_H,
+                  {.key = "samples", .kind = SETTING_SAMPLES},
+                  {.key = "lambda", .kind = SETTING_WEIGHT, .min = 0, .max = 100},
+                  {.key = "burn", .kind = SETTING_BURN}}},
+    /* Train alone, ask all about a part of the training data, and learn their answers beside the
+     * true labels: H=N (500), share=X (0.7), weight=X (0.5), compress=N (H/2: steps of each H).
+     * EC-DNN: Sun et al. 2016, arXiv:1606.00575. */
+    {.name = "ec-dnn",
+     .is_averaging = true,
+     .every_steps = 500,
+     .mixes_answers = true,
+     .answers = {.relabels = true, .weight = 0.5f, .share = 0.7f},
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .settings = {STEPS_H,
+                  {.key = "share", .kind = SETTING_PART, .min = 1e-6, .max = 1},
+                  {.key = "weight", .kind = SETTING_WEIGHT, .min = 0, .max = 1},
+                  {.key = "compress", .kind = SETTING_COMPRESS}}},
 };
 
 const struct method *method_at(size_t index)

@@ -23,7 +23,12 @@ enum setting_kind {
     SETTING_CHANCE,   /* of a round */
     SETTING_MARGIN,   /* population: another is better by that */
     SETTING_SPREAD,   /* population: rates begin at what was given, times 1/X to X */
-    SETTING_RESAMPLE  /* population: the probability that a rate is drawn anew */
+    SETTING_RESAMPLE, /* population: the probability that a rate is drawn anew */
+    SETTING_WEIGHT,   /* of others' answers in the loss */
+    SETTING_SAMPLES,  /* asked about */
+    SETTING_PART,     /* of the training data that is asked about */
+    SETTING_BURN,     /* steps before which nothing is learned from answers */
+    SETTING_COMPRESS  /* steps after a round in which something is */
 };
 
 struct setting {
@@ -42,6 +47,8 @@ struct method {
     uint64_t every_steps, switch_steps, stale_steps;
     double chance;
     bool steps_by_weight, at_end;
+    bool mixes_answers;
+    struct strategy_answers answers;
     const struct exchange_ops *exchange;
     const struct codec_ops *codec; /* NULL: f32 */
     const struct rule_ops *rule;

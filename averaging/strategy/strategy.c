@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 32, RULES_MAX = 16 };
+enum { SAMPLES_MAX = 100000000 };
 
 static const struct exchange_ops *const exchanges[] = {
     &exchange_pair, &exchange_group, &exchange_edges, &exchange_mirror, &exchange_push};
@@ -45,6 +46,21 @@ static enum rc parse_steps(const char *flag, const char *spec, const char *value
                          flag, spec, (size_t)(value - spec) + 1, value);
     }
     *every_steps = steps;
+    return RC_OK;
+}
+
+static enum rc parse_samples(const char *spec, const char *value, uint64_t *samples,
+                             struct fault *why)
+{
+    uint64_t count;
+
+    if (!units_parse_count(value, &count) || count == 0 || count > SAMPLES_MAX) {
+        return fault_set(why, RC_PARSE,
+                         "--averaging %s: column %zu: \"%s\" is not a count of samples from 1 to "
+                         "100000000",
+                         spec, (size_t)(value - spec) + 1, value);
+    }
+    *samples = count;
     return RC_OK;
 }
 
@@ -123,6 +139,17 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_share(spec, value, setting, &strategy->alpha, why);
     case SETTING_BETA:
         return parse_share(spec, value, setting, &strategy->beta, why);
+    case SETTING_WEIGHT:
+        return parse_share(spec, value, setting, &strategy->answers.weight, why);
+    case SETTING_PART:
+        return parse_share(spec, value, setting, &strategy->answers.share, why);
+    case SETTING_SAMPLES:
+        return parse_samples(spec, value, &strategy->answers.samples, why);
+    case SETTING_BURN:
+        if (strcmp(value, "0") == 0) return RC_OK;
+        return parse_steps("--averaging", spec, value, &strategy->answers.burn_steps, why);
+    case SETTING_COMPRESS:
+        return parse_steps("--averaging", spec, value, &strategy->answers.compress_steps, why);
     }
     return RC_USAGE;
 }
@@ -204,14 +231,23 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
 static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
 {
     static const struct word_synonym synonyms[] = {
-        {"fedavg", "local-sgd"}, {"federated", "local-sgd"},
-        {"local", "local-sgd"},  {"ddp", "allreduce"},
-        {"sync", "allreduce"},   {"horovod", "allreduce"},
-        {"gossip", "ad-psgd"},   {"decentralized", "dpsgd"},
-        {"hivemind", "moshpit"}, {"sgp", "push-sum"},
-        {"downpour", "easgd"},   {"choco-sgd", "choco"},
-        {"soup", "one-shot"},    {"mirror", "choco"},
-        {"population", "pbt"},   {NULL, NULL},
+        {"fedavg", "local-sgd"},
+        {"federated", "local-sgd"},
+        {"local", "local-sgd"},
+        {"ddp", "allreduce"},
+        {"sync", "allreduce"},
+        {"horovod", "allreduce"},
+        {"gossip", "ad-psgd"},
+        {"decentralized", "dpsgd"},
+        {"hivemind", "moshpit"},
+        {"sgp", "push-sum"},
+        {"downpour", "easgd"},
+        {"choco-sgd", "choco"},
+        {"soup", "one-shot"},
+        {"mirror", "choco"},
+        {"population", "pbt"},
+        {"distill", "codistill"},
+        {NULL, NULL},
     };
     const char *names[METHODS_MAX];
     char hint[WORD_HINT_BYTES];
@@ -250,6 +286,8 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->overlaps = method->overlaps;
     strategy->optimizer = method->optimizer;
     strategy->tracks = method->tracks;
+    strategy->mixes_answers = method->mixes_answers;
+    strategy->answers = method->answers;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
     if (method->codec != NULL) strategy->codec = method->codec;
     strategy->every_steps = method->every_steps;

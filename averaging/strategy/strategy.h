@@ -20,6 +20,17 @@ enum moments {
     MOMENTS_AVERAGE /* they travel behind the model, and become means */
 };
 
+/* Rounds mix what members answer to a probe set, and each learns from the mean of the answers
+ * (replica/learners/mutual.h): what of it is the learner's. */
+struct strategy_answers {
+    bool relabels;           /* they are labels of the own data, beside the true ones */
+    float weight;            /* of what others say in the loss */
+    uint64_t burn_steps;     /* before this step it is none */
+    uint64_t compress_steps; /* so many steps after a round; 0: all */
+    uint64_t samples;        /* asked about; 0: as many as the learner thinks right */
+    float share;             /* of the training data, instead; 0: not said */
+};
+
 struct strategy {
     const char *name;
     bool is_averaging;  /* false: `none`, and `pbt` */
@@ -38,6 +49,8 @@ struct strategy {
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
     enum moments moments;
+    bool mixes_answers; /* and no parameters: `answers` */
+    struct strategy_answers answers;
     bool tracks; /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
     const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */

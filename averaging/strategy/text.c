@@ -76,10 +76,30 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
     }
 }
 
+static void describe_answers(const struct strategy *strategy, char *text, size_t cap)
+{
+    const struct strategy_answers *answers = &strategy->answers;
+    char samples[48] = "", when[48] = "";
+
+    text[0] = '\0';
+    if (!strategy->mixes_answers) return;
+    if (answers->samples > 0) {
+        snprintf(samples, sizeof samples, " to %llu samples", (unsigned long long)answers->samples);
+    } else if (answers->share > 0) {
+        snprintf(samples, sizeof samples, " to %g of the data", (double)answers->share);
+    }
+    if (answers->burn_steps > 0) {
+        snprintf(when, sizeof when, " from step %llu", (unsigned long long)answers->burn_steps);
+    } else if (answers->compress_steps > 0) {
+        snprintf(when, sizeof when, " for %llu steps", (unsigned long long)answers->compress_steps);
+    }
+    snprintf(text, cap, " of answers%s, learned by %g%s", samples, (double)answers->weight, when);
+}
+
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "";
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "", answers[128];
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -99,6 +119,7 @@ void strategy_describe(struct strategy *strategy)
     describe_topology(strategy, topology);
     describe_pace(strategy, pace, sizeof pace);
     describe_rule(strategy, rule, sizeof rule);
+    describe_answers(strategy, answers, sizeof answers);
     snprintf(exchange, sizeof exchange, "%s%s%s", strategy->exchange->name, is_group ? ":" : "",
              is_group ? schedule_name(strategy->schedule) : "");
     if (strategy->waits) {
@@ -110,8 +131,8 @@ void strategy_describe(struct strategy *strategy)
                  (unsigned long long)strategy->stale_steps);
     }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s", strategy->name, pace, waits,
-             exchange, topology, strategy->codec->name, rule,
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s", strategy->name, pace, waits,
+             exchange, topology, strategy->codec->name, rule, answers,
              strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
 }
 
@@ -144,7 +165,8 @@ void strategy_method(const struct strategy *strategy, const char *moments, char 
                          strategy->is_population ? "population" : "none");
     } else {
         count =
-            snprintf(text, cap, "wire %d, %sexchange %s, codec %s, rule %s%s%s%s", WIRE_VERSION,
+            snprintf(text, cap, "wire %d, %s%sexchange %s, codec %s, rule %s%s%s%s", WIRE_VERSION,
+                     strategy->mixes_answers ? METHOD_ANSWERS : "",
                      strategy->at_end ? "once, " : "", strategy->exchange->name,
                      strategy->codec->name, strategy->tracks ? "tracking" : strategy->rule->name,
                      step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* In the method of hellos, of those whose rounds mix answers and no parameters. */
+#define METHOD_ANSWERS "answers, "
+
 enum {
     WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
     WIRE_VERSION = 5,     /* of what is said over a link; in the method of hellos, so that peers of

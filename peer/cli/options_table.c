@@ -364,6 +364,10 @@ const struct option_row option_rows[] = {
      "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "
      "travel with the model and are averaged",
      OF_RUN},
+    {"probe", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
+     "codistill and ec-dnn: the data whose samples all peers answer, as --data (default: the "
+     "training data, the same for all)",
+     OF_RUN},
     {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "when: every=16 steps or time=5s (default by method)", OF_RUN},
 

@@ -126,10 +126,16 @@ again: /* ending a link may end others: start over after each */
     }
 }
 
+static bool mixes_answers(const struct hello *hello)
+{
+    return strstr(hello->method, ", " METHOD_ANSWERS) != NULL;
+}
+
 /* Two peers that could never average. 0: they can; else why not. */
 static enum error_code unlike(const struct hello *ours, const struct hello *theirs)
 {
     if (ours->role != HELLO_PEER || theirs->role != HELLO_PEER) return 0;
+    if (mixes_answers(ours) != mixes_answers(theirs)) return ERROR_METHOD;
     if (!digest_is_equal(ours->schema, theirs->schema)) return ERROR_MODEL;
     return strcmp(ours->method, theirs->method) == 0 ? 0 : ERROR_METHOD;
 }
@@ -157,6 +163,12 @@ static void tell_unlike(enum error_code code, const char *who, const struct hell
                  "%s averages with '%s', %s with '%s'; give all peers of a swarm the same "
                  "--averaging, --exchange, --codec, --rule and --moments",
                  who, it->method, whom, other->method);
+    } else if (mixes_answers(it) && mixes_answers(other)) {
+        snprintf(text, cap,
+                 "%s answers other samples than %s, or in other classes, so their answers have no "
+                 "mean; give all peers the same --data, or --probe, the same --seed, and as many "
+                 "samples",
+                 who, whom);
     } else if (strcmp(it->spec, other->spec) != 0) {
         snprintf(text, cap, "%s trains the model '%s', %s '%s'", who, it->spec, whom, other->spec);
     } else {

@@ -156,6 +156,7 @@ static bool round_allocate(struct round *round)
     if (strategy->tracks && round->robust != NULL) {
         robust_set_trackers(round->robust, round->options.model);
     }
+    if (round->robust != NULL) robust_set_distributions(round->robust, round->options.outputs);
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     if (!allocate_promised(round)) return false;
     round->offer = mem_array(round->chunks, sizeof(struct blob *));

@@ -31,6 +31,7 @@ struct round_options {
     size_t parameters; /* of these, in front: what the consensus distance is of */
     size_t model;      /* of these, in front: parameters and statistics; the rest is the optimizer's
                           or a tracker's. 0: all */
+    size_t outputs;    /* the plane holds distributions of so many values; 0: it does not */
     const char *moments; /* whose moments these are: others' do not mix. NULL: there are none */
     struct peer_id self;
     struct boot_id boot;

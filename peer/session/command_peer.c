@@ -14,6 +14,7 @@
 #include "peer/session/session.h"
 #include "peer/session/settings.h"
 #include "peer/times.h"
+#include "replica/learners/mutual.h"
 #include "replica/learners/replica.h"
 #include "replica/model/layers.h"
 
@@ -152,6 +153,53 @@ static void read_goal(const struct options *options, struct node_goal *goal)
     }
 }
 
+/* What its rounds mix. NULL: its parameters. */
+static const struct mutual_options *mutual_of(const struct session *session,
+                                              struct mutual_options *mutual)
+{
+    const struct strategy *strategy = &session->strategy;
+    const struct strategy_answers *answers = &strategy->answers;
+
+    if (!strategy->mixes_answers) return NULL;
+    *mutual = (struct mutual_options){.relabels = answers->relabels,
+                                      .weight = (double)answers->weight,
+                                      .burn_steps = answers->burn_steps,
+                                      .compress_steps = answers->compress_steps,
+                                      .every_steps = strategy->every_steps,
+                                      .samples = answers->samples,
+                                      .share = (double)answers->share,
+                                      .probe = options_text(session->options, "probe")};
+    return mutual;
+}
+
+static enum rc check_answers(const struct session *session, struct fault *why)
+{
+    const struct strategy *strategy = &session->strategy;
+
+    if (!strategy->mixes_answers && options_text(session->options, "probe") != NULL) {
+        return fault_set(why, RC_USAGE,
+                         "--probe: --averaging %s asks nobody; leave it out, or take codistill or "
+                         "ec-dnn",
+                         strategy->name);
+    }
+    if (!strategy->mixes_answers || options_text(session->options, "audit") == NULL) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--audit: it watches what rounds make of parameters, and those of "
+                     "--averaging %s leave them alone; leave it out",
+                     strategy->name);
+}
+
+/* Models that teach each other are to differ from the beginning. By place in a division of the
+ * data a run can be repeated; by identity nobody has another's. */
+static uint64_t model_seed(const struct session *session, uint64_t seed, struct peer_id self)
+{
+    const char *part = options_text(session->options, "shard-of");
+
+    if (!session->strategy.mixes_answers) return 0;
+    if (part == NULL) return rng_mix(seed, load_le64(self.bytes));
+    return rng_mix(seed, load_le64(hash_of(part, strlen(part)).bytes));
+}
+
 static enum rc create_learner(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -159,6 +207,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
     uint64_t seed = options_count(options, "seed");
     const char *optimizer = options_text(options, "optimizer");
     struct node_goal goal;
+    struct mutual_options mutual;
     char labels[LABELS_BYTES];
     struct replica_options replica = {
         .model = options_text(options, "model"),
@@ -179,6 +228,8 @@ static enum rc create_learner(struct session *session, struct fault *why)
         .shard_of = options_text(options, "shard-of"),
         .augment = options_text(options, "augment"),
         .seed = seed,
+        .mutual = mutual_of(session, &mutual),
+        .model_seed = model_seed(session, seed, self),
         .threads = (uint32_t)options_count(options, "threads")};
     enum rc rc = settings_read_labels(options, labels, sizeof labels, why);
 
@@ -314,7 +365,7 @@ static void describe_data(struct session *session, struct node_options *node)
     const struct dataset_info *data = replica_data(session->learner);
 
     node->test_samples = data->test_samples;
-    node->measured = data->measured;
+    node->measured = session->strategy.mixes_answers ? NULL : data->measured;
     node->measured_samples = data->train_samples;
     node->measured_names = data->column_names;
     node->names_count = data->column_names != NULL ? data->channels : 0;
@@ -480,6 +531,7 @@ static enum rc open_session(struct session *session, struct options *options, st
         rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
     }
     if (rc == RC_OK) rc = parse_strategy(session, why);
+    if (rc == RC_OK) rc = check_answers(session, why);
     if (rc == RC_OK) rc = load_keys(session, why);
     if (rc == RC_OK) rc = load_credentials(session, why);
     if (rc == RC_OK) rc = look_around(session, why);

@@ -55,7 +55,7 @@ static enum rc assign(struct model *model, struct learner *learner)
 
         if (count == 0) continue;
         rc = model_host_plane(model, sections[i], &values);
-        if (rc == RC_OK) rc = learner->ops->assign_section(learner, sections[i], values, count);
+        if (rc == RC_OK) rc = replica_begin_with(learner, sections[i], values, count);
     }
     return rc;
 }

@@ -11,6 +11,7 @@
 #include "peer/watch/usage.h"
 #include "replica/learners/replica.h"
 #include "replica/model/layers.h"
+#include "replica/model/model.h"
 
 #include <math.h>
 
@@ -305,6 +306,10 @@ void session_print_result(struct session *session)
            loss_words(loss, loss_text, sizeof loss_text),
            accuracy_words(accuracy, ", ", words, sizeof words),
            (unsigned long long)report->rounds_ok, session->wall_s);
+    if (session->strategy.mixes_answers) {
+        printf("each peer has a model of its own; together they are an ensemble: 'grapevine eval' "
+               "judges their files as one, 'grapevine distill' makes one model of them\n");
+    }
 }
 
 void session_print_profile(struct session *session)
@@ -346,7 +351,7 @@ static void tell_inexact(struct session *session)
 
 void session_say_what_runs(struct session *session)
 {
-    const struct schema *schema = session->learner->ops->schema(session->learner);
+    const struct schema *schema = model_schema(replica_model(session->learner));
     char parameters[32];
 
     log_info(&session->log, "model %s (%s parameters), data %s, averaging %s",
@@ -372,6 +377,12 @@ void session_say_what_runs(struct session *session)
                  session->strategy.name);
     }
     tell_inexact(session);
+    if (session->strategy.mixes_answers) {
+        log_info(&session->log,
+                 "this peer's model stays its own: rounds mix answers to %u samples, and peers may "
+                 "have other --model",
+                 session->learner->ops->schema(session->learner)->tensors[0].shape[0]);
+    }
     if (command_wants_bf16(session->options)) {
         command_tell_precision(session->backend, &session->log);
     }

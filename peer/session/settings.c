@@ -30,7 +30,7 @@ static const struct {
     {"lr-scaling", GIVEN}, {"schedule", ALWAYS},    {"batch", GIVEN},     {"accumulate", GIVEN},
     {"clip", GIVEN},       {"augment", GIVEN},      {"shard", ALWAYS},    {"seed", ALWAYS},
     {"steps", GOAL},       {"epochs", GOAL},        {"time", GOAL},       {"target-accuracy", GOAL},
-    {"target-loss", GOAL}, {"start-with", WAITING},
+    {"target-loss", GOAL}, {"start-with", WAITING}, {"probe", GIVEN},
 };
 
 /* Data that are the same on every machine: not a file of one. */
@@ -83,7 +83,9 @@ static const char *told(const struct options *options, const struct settings_cho
 {
     const char *name = rows[row].name, *text = options_text(options, name);
 
-    if (strcmp(name, "data") == 0) return is_everywhere(text) ? text : NULL;
+    if (strcmp(name, "data") == 0 || strcmp(name, "probe") == 0) {
+        return text != NULL && is_everywhere(text) ? text : NULL;
+    }
     if (strcmp(name, "labels") == 0) {
         settings_classes(chosen->data, space, LABELS_TOLD_BYTES);
         return space[0] == '\0' ? NULL : space;
@@ -208,6 +210,7 @@ enum rc settings_take(struct options *options, const char *from, const struct js
         if (rows[i].kind == WAITING && waits_for == 0) continue;
         if (strcmp(name, "lr") == 0 && own_optimizer) continue; /* it was for another one */
         if (strcmp(name, "data") == 0 && !is_everywhere(text)) continue;
+        if (strcmp(name, "probe") == 0 && !is_everywhere(text)) continue;
         if (options_suppose(options, name, text, &wrong) != RC_OK) {
             return fault_set(why, RC_FORMAT, "%s tells what is no setting: --%s", from, wrong.text);
         }

@@ -181,19 +181,24 @@ static enum rc load(struct dataset *dataset, const struct data_part *part, size_
     return RC_OK;
 }
 
+void dataset_order(uint64_t seed, uint32_t *order, size_t count)
+{
+    struct rng rng;
+
+    for (size_t i = 0; i < count; i++) {
+        order[i] = (uint32_t)i;
+    }
+    rng_init(&rng, seed, PERMUTATION_STREAM);
+    rng_shuffle(&rng, order, count);
+}
+
 /* The permutation behind the blocks: position p is in block p / size. */
 static uint32_t *order_create(const struct dataset *dataset)
 {
     size_t count = (size_t)dataset->info.train_samples;
     uint32_t *order = mem_array(count, sizeof *order);
-    struct rng rng;
 
-    if (order == NULL) return NULL;
-    for (size_t i = 0; i < count; i++) {
-        order[i] = (uint32_t)i;
-    }
-    rng_init(&rng, dataset->seed, PERMUTATION_STREAM);
-    rng_shuffle(&rng, order, count);
+    if (order != NULL) dataset_order(dataset->seed, order, count);
     return order;
 }
 
@@ -263,7 +268,11 @@ enum rc dataset_load_list(struct dataset *dataset, const uint32_t *indices, size
     CHECK(out != NULL && (indices != NULL || count == 0));
     if (slots == NULL) return data_no_memory(why, "load the data");
     for (size_t i = 0; i < count; i++) {
-        CHECK(indices[i] < there && (i == 0 || indices[i - 1] < indices[i]));
+        if (indices[i] >= there || slots[indices[i]] != DATA_NO_SLOT) {
+            mem_free(slots);
+            return fault_set(why, RC_FORMAT, "sample %u is not one of %s, or listed twice",
+                             indices[i], dataset->info.name);
+        }
         slots[indices[i]] = (uint32_t)i;
     }
     rc = load(dataset, &part, count, out, why);

@@ -108,7 +108,11 @@ void dataset_set_normal(struct dataset *dataset, const float *mean, const float 
  *  memory; on success `out` is replaced. One streaming pass over the (gzipped) files. */
 MUST_USE enum rc dataset_load_blocks(struct dataset *dataset, const bool *wanted,
                                      struct samples *out, struct fault *why);
-/** Load exactly the training samples listed (indices in file order, ascending), for Dirichlet. */
+/** The seeded permutation that blocks are cut from: order[i] is the number in file order of the
+ *  i-th of `count` training samples. */
+void dataset_order(uint64_t seed, uint32_t *order, size_t count);
+/** Load exactly the training samples listed (indices in file order), in the order of the list.
+ *  RC_FORMAT: one is not among them, or is listed twice. */
 MUST_USE enum rc dataset_load_list(struct dataset *dataset, const uint32_t *indices, size_t count,
                                    struct samples *out, struct fault *why);
 /** Leave of `indices` [*count] (ascending, file order) those that are in no block from `first` on.

@@ -5,6 +5,7 @@
  */
 #include "replica/data/samples.h"
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "replica/data/dataset.h"
@@ -56,6 +57,78 @@ void samples_deinit(struct samples *samples)
     mem_free(samples->large_labels);
     mem_free(samples->targets);
     *samples = (struct samples){0};
+}
+
+size_t samples_bytes(const struct dataset_info *info)
+{
+    const size_t stored = dataset_values(info) + (info->target == DATA_NEXT_TOKEN);
+    const size_t answers = info->target == DATA_REALS ? info->outputs * sizeof(float) : 4;
+
+    if (info->is_in_files) return sizeof(uint32_t);
+    return stored * (info->has_bytes ? 1 : sizeof(float)) + answers;
+}
+
+static void hash_words(struct hash *hash, const char *const *words, uint32_t count)
+{
+    for (uint32_t i = 0; words != NULL && i < count; i++) {
+        hash_update(hash, words[i], strlen(words[i]) + 1);
+    }
+}
+
+static void hash_info(struct hash *hash, const struct dataset_info *info, size_t count)
+{
+    const uint32_t numbers[] = {
+        (uint32_t)info->input, (uint32_t)info->target, info->channels,  info->height,   info->width,
+        info->symbols,         info->outputs,          info->has_bytes, (uint32_t)count};
+    uint8_t bytes[sizeof numbers];
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        store_le32(bytes + 4 * i, numbers[i]);
+    }
+    hash_update(hash, bytes, sizeof bytes);
+    if (info->has_tokenizer) hash_update(hash, &info->tokenizer_digest, DIGEST_BYTES);
+    if (info->input == DATA_TOKENS) hash_update(hash, info->symbol_bytes, DATASET_SYMBOLS_MAX);
+    if (info->input == DATA_VECTORS) hash_words(hash, info->class_words, info->classes);
+    hash_words(hash, info->column_names, info->channels);
+}
+
+/* Tokens in files. */
+static enum rc hash_windows(struct hash *hash, const struct samples *samples)
+{
+    uint32_t tokens[TOKENS_AT_ONCE];
+    uint8_t bytes[sizeof tokens];
+
+    for (size_t i = 0; i < samples->count; i++) {
+        for (size_t at = 0; at < samples->stored; at += TOKENS_AT_ONCE) {
+            const size_t left = samples->stored - at;
+            const size_t count = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
+            const enum rc rc =
+                samples->from->read(samples->from, samples->windows[i], at, count, tokens);
+            if (rc != RC_OK) return rc;
+            for (size_t t = 0; t < count; t++) {
+                store_le32(bytes + 4 * t, tokens[t]);
+            }
+            hash_update(hash, bytes, 4 * count);
+        }
+    }
+    return RC_OK;
+}
+
+enum rc samples_digest(const struct samples *samples, const struct dataset_info *info,
+                       struct digest *digest)
+{
+    const size_t values = samples->count * samples->stored;
+    struct hash hash;
+    enum rc rc = RC_OK;
+
+    hash_init(&hash);
+    hash_info(&hash, info, samples->count);
+    if (samples->bytes != NULL) hash_update(&hash, samples->bytes, values);
+    if (samples->floats != NULL) hash_update(&hash, samples->floats, values * sizeof(float));
+    if (samples->tokens != NULL) hash_update(&hash, samples->tokens, values * sizeof(uint32_t));
+    if (samples->windows != NULL) rc = hash_windows(&hash, samples);
+    if (rc == RC_OK) *digest = hash_final(&hash);
+    return rc;
 }
 
 void samples_set_label(struct samples *samples, size_t sample, uint32_t label)

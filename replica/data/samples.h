@@ -7,6 +7,7 @@
 #ifndef GRAPEVINE_REPLICA_DATA_SAMPLES_H
 #define GRAPEVINE_REPLICA_DATA_SAMPLES_H
 
+#include "base/hash.h"
 #include "base/rc.h"
 
 #include <stddef.h>
@@ -44,6 +45,13 @@ MUST_USE enum rc samples_init(struct samples *samples, const struct dataset_info
                               size_t count);
 /** Fine for an empty one ({0}). */
 void samples_deinit(struct samples *samples);
+/** About what a sample takes in memory. */
+size_t samples_bytes(const struct dataset_info *info);
+/** Of what a model is asked when it is asked about these: kind and shape of input and answer, what
+ *  classes and columns are called, and the inputs as they are stored, before any normalisation. Not
+ *  of labels. Peers with equal digests speak of the same. Fails as samples_gather() does. */
+MUST_USE enum rc samples_digest(const struct samples *samples, const struct dataset_info *info,
+                                struct digest *digest);
 /** For readers of files; only where samples have a class of their own. */
 void samples_set_label(struct samples *samples, size_t sample, uint32_t label);
 

@@ -23,6 +23,7 @@ struct learner {
     const struct learner_ops *ops;
 };
 
+struct samples;     /* replica/data/samples.h */
 struct tensor_file; /* replica/plane/store_safetensors.h */
 
 /* What a stretch of training did. */
@@ -50,6 +51,14 @@ struct learner_rates {
 struct learner_model {
     const float *parameters;
     const float *buffers, *input; /* NULL: there are none */
+};
+
+/* What a model answers to a sample of its data. */
+struct answer_shape {
+    uint64_t samples;       /* in the training part of the data */
+    uint32_t rows, outputs; /* a sample: predictions, and values of each */
+    bool is_real;           /* real values; else probabilities */
+    size_t sample_bytes;    /* that a sample takes in memory, about */
 };
 
 struct learner_ops {
@@ -116,6 +125,19 @@ struct learner_ops {
      *  labels each, on about 8 samples_max predictions. */
     MUST_USE enum rc (*evaluate)(struct learner *learner, uint64_t samples_max,
                                  struct evaluation *evaluation);
+    /** What the model answers to samples of the training part of its data, whatever its shard.
+     * NULL, as the two below: it has no such data. */
+    void (*answer_shape)(const struct learner *learner, struct answer_shape *shape);
+    /** Load the training samples with these numbers (in file order, each once, in any order):
+     *  `samples` is replaced, and is the caller's; `digest` is what samples_digest() says of it.
+     *  RC_FORMAT: the data have none of that number, or it is listed twice; RC_NOMEM, RC_IO. */
+    MUST_USE enum rc (*load_samples)(struct learner *learner, const uint32_t *numbers, size_t count,
+                                     struct samples *samples, struct digest *digest);
+    /** The live model's answers, in evaluation mode, to those from `first` on of such samples:
+     * `out` is [count][rows][outputs]. Training goes on as if nothing had been asked. RC_NONFINITE:
+     * the model is broken. */
+    MUST_USE enum rc (*answer)(struct learner *learner, const struct samples *samples, size_t first,
+                               size_t count, float *out);
     /** Everything needed to go on to the bit: optimizer, random streams, data cursor. Entries are
      *  added to `file`; values stay borrowed until the file is written. */
     MUST_USE enum rc (*save)(struct learner *learner, struct tensor_file *file);
@@ -135,6 +157,7 @@ struct learner_ops {
      */
     MUST_USE enum rc (*snapshot_apply)(struct learner *learner, struct snapshot *snapshot,
                                        const float *difference);
+    bool keeps_itself; /* by the two that follow, also without a snapshot */
     /** Remember parameters and buffers on the device. RC_NONFINITE: they are none to go back to,
      *  and what was remembered before stays. */
     MUST_USE enum rc (*keep)(struct learner *learner);

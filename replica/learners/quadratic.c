@@ -14,7 +14,7 @@
 #define CENTRE_STREAM UINT64_C(0x7175616443656e74) /* "quadCent" */
 #define NOISE_STREAM  UINT64_C(0x717561644e6f6973) /* "quadNois" */
 
-static const char state_name[] = "quadratic.state";
+static const char state_name[] = "quadratic.state", model_name[] = "quadratic.model";
 
 enum { STATE_STEP = 4, STATE_SAMPLES, STATE_WORDS }; /* after the four words of the stream */
 
@@ -26,6 +26,10 @@ struct quadratic {
     struct rng noise;
     uint64_t step, samples;
     double rate_factor;
+    struct learner_ops ops; /* with answers: those that are others then */
+    struct mutual mutual;
+    float *kept; /* x as it was good */
+    bool is_mutual, has_kept;
 };
 
 static struct quadratic *quadratic_of(struct learner *learner)
@@ -47,12 +51,19 @@ static void quadratic_destroy(struct learner *learner)
     mem_free(q->x);
     mem_free(q->gradient);
     mem_free(q->centre);
+    mem_free(q->kept);
+    mutual_deinit(&q->mutual);
     mem_free(q);
 }
 
 static const struct schema *quadratic_schema(const struct learner *learner)
 {
     return &quadratic_peek(learner)->schema;
+}
+
+const float *quadratic_point(const struct learner *learner)
+{
+    return quadratic_peek(learner)->x;
 }
 
 const float *quadratic_centre(const struct learner *learner)
@@ -112,6 +123,20 @@ static double draw_noise(struct rng *rng)
     return (double)sum - 2.0 * 65535.0;
 }
 
+/* Beside the own gradient, that of what all said. */
+static void add_teaching(const struct quadratic *q, float *gradient)
+{
+    const double weight = q->is_mutual ? mutual_weight(&q->mutual, q->step) : 0.0;
+    const double own = q->mutual.options.relabels ? 1.0 - weight : 1.0;
+
+    if (!(weight > 0.0)) return;
+    for (size_t i = 0; i < q->options.values; i++) {
+        const double apart = (double)q->x[i] - (double)q->mutual.targets[i];
+
+        gradient[i] = (float)(own * (double)gradient[i] + weight * apart);
+    }
+}
+
 /* g = h (x - c) + noise; returns the loss before the step. */
 static double draw_gradient(struct quadratic *q, float *out)
 {
@@ -129,6 +154,7 @@ static double draw_gradient(struct quadratic *q, float *out)
     for (size_t i = 0; i < values && scale > 0.0; i++) {
         out[i] += (float)(scale * draw_noise(&q->noise));
     }
+    add_teaching(q, out);
     q->samples++;
     return 0.5 * curvature * sum;
 }
@@ -298,6 +324,88 @@ static void quadratic_set_rate_factor(struct learner *learner, double factor)
     quadratic_of(learner)->rate_factor = factor;
 }
 
+/* ---- with answers ---- */
+
+static enum rc mutual_export(struct learner *learner, enum section section, float *out,
+                             size_t count)
+{
+    struct quadratic *q = quadratic_of(learner);
+    const float *from = section == SECTION_MIXED ? q->x : q->mutual.targets;
+
+    if (section != SECTION_MIXED && section != SECTION_PARAMETERS) return RC_OK;
+    CHECK(count == q->options.values);
+    memcpy(out, from, count * sizeof *out);
+    if (section != SECTION_MIXED) return RC_OK;
+    memcpy(q->mutual.own, q->x, count * sizeof *out);
+    q->mutual.has_own = true;
+    return RC_OK;
+}
+
+static enum rc mutual_import(struct learner *learner, enum section section, const float *difference,
+                             size_t count)
+{
+    struct quadratic *q = quadratic_of(learner);
+
+    CHECK(section == SECTION_MIXED && count == q->options.values);
+    mutual_hear(&q->mutual, difference, q->step);
+    return RC_OK;
+}
+
+static enum rc mutual_assign(struct learner *learner, enum section section, const float *from,
+                             size_t count)
+{
+    struct quadratic *q = quadratic_of(learner);
+
+    if (section != SECTION_PARAMETERS) return RC_OK;
+    CHECK(count == q->options.values);
+    mutual_take(&q->mutual, from, q->step);
+    return RC_OK;
+}
+
+static enum rc mutual_keep(struct learner *learner)
+{
+    struct quadratic *q = quadratic_of(learner);
+
+    if (!floats_are_finite(q->x, q->options.values)) return RC_NONFINITE;
+    memcpy(q->kept, q->x, q->options.values * sizeof *q->x);
+    q->has_kept = true;
+    return RC_OK;
+}
+
+static enum rc mutual_restore(struct learner *learner)
+{
+    struct quadratic *q = quadratic_of(learner);
+
+    CHECK(q->has_kept);
+    memcpy(q->x, q->kept, q->options.values * sizeof *q->x);
+    return RC_OK;
+}
+
+static enum rc mutual_save_all(struct learner *learner, struct tensor_file *file)
+{
+    struct quadratic *q = quadratic_of(learner);
+    enum rc rc = quadratic_save(learner, file);
+
+    if (rc == RC_OK) rc = mutual_save(&q->mutual, file);
+    return rc == RC_OK ? tensor_file_add_f32(file, model_name, q->x, q->options.values) : rc;
+}
+
+static enum rc mutual_load_all(struct learner *learner, const struct tensor_file *file,
+                               struct fault *why)
+{
+    struct quadratic *q = quadratic_of(learner);
+    const struct tensor_view *view = tensor_file_find(file, model_name);
+    enum rc rc = mutual_load(&q->mutual, file, why);
+
+    if (rc != RC_OK) return rc;
+    if (view == NULL || view->bytes_count != q->options.values * sizeof *q->x) {
+        return fault_set(why, RC_FORMAT, "the checkpoint holds no model of a quadratic learner");
+    }
+    rc = quadratic_load(learner, file, why);
+    if (rc == RC_OK) memcpy(q->x, view->bytes, view->bytes_count);
+    return rc;
+}
+
 static const struct learner_ops quadratic_ops = {
     .name = "quadratic",
     .destroy = quadratic_destroy,
@@ -319,6 +427,28 @@ static const struct learner_ops quadratic_ops = {
     .save = quadratic_save,
     .load = quadratic_load,
 };
+
+static enum rc make_mutual(struct quadratic *q)
+{
+    if (q->options.mutual == NULL) return RC_OK;
+    q->ops = quadratic_ops;
+    q->ops.export_section = mutual_export;
+    q->ops.import_section = mutual_import;
+    q->ops.assign_section = mutual_assign;
+    q->ops.keeps_itself = true;
+    q->ops.keep = mutual_keep;
+    q->ops.restore = mutual_restore;
+    q->ops.save = mutual_save_all;
+    q->ops.load = mutual_load_all;
+    q->learner.ops = &q->ops;
+    q->is_mutual = true;
+    q->kept = mem_array(q->options.values, sizeof *q->kept);
+    if (q->kept == NULL) return RC_NOMEM;
+
+    const enum rc rc = mutual_init(&q->mutual, q->options.mutual, q->options.values, 0);
+    q->options.mutual = NULL;
+    return rc;
+}
 
 static void draw_normals(float *out, size_t count, double spread, uint64_t seed, uint64_t purpose)
 {
@@ -350,6 +480,7 @@ enum rc quadratic_create(const struct quadratic_options *options, struct learner
     if (q->x != NULL && q->gradient != NULL && q->centre != NULL) {
         rc = schema_add(&q->schema, "x", SECTION_PARAMETERS, &shape, 1);
     }
+    if (rc == RC_OK) rc = make_mutual(q);
     if (rc != RC_OK) {
         quadratic_destroy(&q->learner);
         return rc;

@@ -8,6 +8,7 @@
 #define GRAPEVINE_REPLICA_LEARNERS_QUADRATIC_H
 
 #include "replica/learners/learner.h"
+#include "replica/learners/mutual.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,11 +21,20 @@ struct quadratic_options {
     uint64_t seed;        /* x at the start, standard normal: the same for all peers of a swarm */
     uint64_t stream_seed; /* this peer's centre and noise */
     double centre_spread; /* standard deviation of each value of the centre; 0: all peers agree */
+    const struct mutual_options *mutual; /* see below; NULL: rounds mix x. Copied */
 };
+
+/* With `mutual` rounds mix answers (mutual.h), which here are x itself: peer i then minimises
+ * f_i(x)
+ * + weight/2 ||x - t||^2, or with `relabels` (1 - weight) f_i(x) + weight/2 ||x - t||^2 for some
+ * steps after each round, t being the mean of all x in that round. Its SECTION_MIXED is x, and
+ * SECTION_PARAMETERS is t. */
 
 /** RC_NOMEM. No MOMENTS, no BUFFERS; accuracy is NaN; a shard is always QUADRATIC_SHARD_SAMPLES. */
 MUST_USE enum rc quadratic_create(const struct quadratic_options *options,
                                   struct learner **learner);
+/** Where it is, x [values], also where its sections are others. */
+const float *quadratic_point(const struct learner *learner);
 /** The centre c_i [values], for tests that want to know the optimum. */
 const float *quadratic_centre(const struct learner *learner);
 

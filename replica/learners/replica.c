@@ -389,6 +389,9 @@ const struct learner_ops replica_ops = {
     .shard_samples = replica_shard_samples,
     .steps_of = replica_steps_of,
     .evaluate = replica_evaluate,
+    .answer_shape = replica_answer_shape,
+    .load_samples = replica_load_samples,
+    .answer = replica_answer,
     .save = replica_save,
     .load = replica_load,
     .snapshot_create = replica_snapshot_create,
@@ -470,7 +473,7 @@ struct model_options replica_model_options(const struct replica *r,
     struct model_options model = {
         .spec = options->model,
         .batch_max = r->batch,
-        .seed = options->seed,
+        .seed = options->model_seed != 0 ? options->model_seed : options->seed,
         .with_gradients = true,
     };
 
@@ -578,6 +581,14 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
         return fault_set(why, RC_USAGE,
                          "--ema: not with --hogwild or --optimizer lbfgs, and not on a GPU");
     }
+    if (options->mutual != NULL) {
+        if (options->hogwild == 0 && !optimizer_is_full_batch(&optimizer)) {
+            return replica_mutual_create(backend, options, learner, why);
+        }
+        return fault_set(why, RC_USAGE,
+                         "--averaging codistill and ec-dnn: not with --hogwild or --optimizer "
+                         "lbfgs, whose steps have no room for what others answer");
+    }
     if (options->hogwild > 0) return replica_hogwild_create(backend, options, learner, why);
     if (optimizer_is_full_batch(&optimizer)) {
         return replica_lbfgs_create(backend, options, learner, why);
@@ -611,6 +622,13 @@ struct model *replica_model(struct learner *learner)
 {
     CHECK(is_replica(learner));
     return replica_of(learner)->model;
+}
+
+enum rc replica_begin_with(struct learner *learner, enum section section, const float *values,
+                           size_t count)
+{
+    CHECK(is_replica(learner) && (section == SECTION_PARAMETERS || section == SECTION_BUFFERS));
+    return replica_assign(learner, section, values, count);
 }
 
 const struct dataset_info *replica_data(const struct learner *learner)

@@ -13,6 +13,7 @@
 struct backend;
 struct dataset_info;
 struct dataset_options;
+struct mutual_options;
 struct samples;
 struct task_objective;
 
@@ -37,10 +38,12 @@ struct replica_options {
         epochs_total; /* the same in passes over the shard, where steps_total is 0; 0: not known */
     uint32_t batch;   /* 0: the preset's default (64) */
     const char *shard, *shard_of;
-    const char *augment;         /* `crop:4,flip`; NULL: images as they are */
-    enum prefetch_mode prefetch; /* make batches ahead of time, on a thread */
-    uint64_t seed;               /* initial weights, block permutation */
-    uint64_t stream_seed;        /* data order: (seed, peer id) mixed by the caller */
+    const char *augment;                 /* `crop:4,flip`; NULL: images as they are */
+    enum prefetch_mode prefetch;         /* make batches ahead of time, on a thread */
+    const struct mutual_options *mutual; /* rounds mix answers: replica_mutual.c; NULL: models */
+    uint64_t seed;                       /* initial weights, block permutation */
+    uint64_t model_seed;  /* of initial weights, where they are to be this peer's own; or 0 */
+    uint64_t stream_seed; /* data order: (seed, peer id) mixed by the caller */
     uint32_t threads;
     uint32_t hogwild;             /* threads with batches of their own (replica_hogwild.c), or 0 */
     struct profile_clock profile; /* to see where the time goes; {NULL}: not wanted */
@@ -51,6 +54,10 @@ MUST_USE enum rc replica_create(struct backend *backend, const struct replica_op
                                 struct learner **learner, struct fault *why);
 /** The model behind a learner made by replica_create(), for saving and evaluating it. */
 struct model *replica_model(struct learner *learner);
+/** Replace PARAMETERS or BUFFERS of that model outright, whatever rounds mix: it begins with them.
+ */
+MUST_USE enum rc replica_begin_with(struct learner *learner, enum section section,
+                                    const float *values, size_t count);
 /** The data behind it, as long as it lives. */
 const struct dataset_info *replica_data(const struct learner *learner);
 /** Its training samples, loaded by now, as they are until the shard changes. */

@@ -1,9 +1,9 @@
 /*
  * The inside of a replica: what replica.c (its making and what others may ask of it),
- * replica_train.c (its steps) and replica_state.c (saving and resuming) share, and what learners
- * that take other steps build on: replica_lbfgs.c and replica_hogwild.c have a replica as their
- * first member, its operations but for those they replace, and a `run` of their own. Nobody else
- * includes it.
+ * replica_train.c (its steps), replica_answer.c (what others ask it) and replica_state.c (saving
+ * and resuming) share, and what learners that take other steps build on: replica_lbfgs.c,
+ * replica_hogwild.c and replica_mutual.c have a replica as their first member, its operations but
+ * for those they replace, and a `run` of their own. Nobody else includes it.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
 #define GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
@@ -20,6 +20,14 @@
 
 struct replica;
 
+/* A batch of other samples beside a step's own, in the same gradient. */
+struct replica_beside {
+    enum rc (*fill)(void *context, struct batch *batch);
+    const struct task_objective *objective;
+    float weight, own_weight; /* of its mean loss, and of that of the step's own batches */
+    void *context;
+};
+
 /* Up to `steps` steps: what they did is added to `done` and `total`. */
 typedef enum rc (*replica_run)(struct replica *r, uint32_t steps, const atomic_bool *stop,
                                struct train_report *done, struct task_score *total);
@@ -33,6 +41,7 @@ struct replica {
     struct model *model; /* the team's */
     struct task task;
     const struct task_objective *objective; /* NULL: the task's own loss */
+    const struct replica_beside *beside;    /* NULL: none; else `accumulated` is there */
     struct optimizer optimizer;
     struct schedule schedule;
     char schedule_text[128];
@@ -91,6 +100,10 @@ MUST_USE enum rc replica_lbfgs_create(struct backend *backend,
 MUST_USE enum rc replica_hogwild_create(struct backend *backend,
                                         const struct replica_options *options,
                                         struct learner **learner, struct fault *why);
+/** ...and what others learn of it are its answers. */
+MUST_USE enum rc replica_mutual_create(struct backend *backend,
+                                       const struct replica_options *options,
+                                       struct learner **learner, struct fault *why);
 
 /** Forward, loss and backward of the batch in `next`, and then `work` on the gradient plane. */
 MUST_USE enum rc replica_pass(struct replica *r, team_work work, void *context,
@@ -128,6 +141,13 @@ enum rc replica_validate(struct learner *learner, const struct learner_model *mo
 
 /** The apply step for running statistics out of a difference of SECTION_MIXED. */
 MUST_USE enum rc replica_mix_statistics(struct replica *r, const float *difference);
+
+/* replica_answer.c: see learner.h */
+void replica_answer_shape(const struct learner *learner, struct answer_shape *shape);
+enum rc replica_load_samples(struct learner *learner, const uint32_t *numbers, size_t count,
+                             struct samples *samples, struct digest *digest);
+enum rc replica_answer(struct learner *learner, const struct samples *samples, size_t first,
+                       size_t count, float *out);
 
 /* See learner.h. */
 enum rc replica_snapshot_create(struct learner *learner, enum codec_format format,

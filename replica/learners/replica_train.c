@@ -16,6 +16,7 @@ struct gathering {
     struct replica *r;
     uint32_t batch, batches; /* this one of how many */
     bool updates;            /* the parameters after the last */
+    float share;             /* of this one in the step's gradient */
 };
 
 /* Batches of so many passes over the shard, one at least. */
@@ -114,15 +115,15 @@ static enum rc gather_part(const struct gathering *gathering, const struct team_
     const struct backend_ops *ops = part->backend->ops;
     size_t count = part->end - part->begin;
     float *gradient = model_plane(r->model, SECTION_GRADIENT) + part->begin;
-    float *sum = r->accumulated + part->begin, share = 1.0F / (float)gathering->batches;
+    float *sum = r->accumulated + part->begin;
     enum rc rc = RC_OK;
 
     if (count == 0) return RC_OK;
     if (gathering->batch + 1 < gathering->batches) {
         if (gathering->batch == 0) rc = ops->zero(part->backend, sum, count * sizeof(float));
-        return rc == RC_OK ? ops->axpy(part->backend, share, gradient, sum, count) : rc;
+        return rc == RC_OK ? ops->axpy(part->backend, gathering->share, gradient, sum, count) : rc;
     }
-    rc = ops->scale(part->backend, share, gradient, count);
+    rc = ops->scale(part->backend, gathering->share, gradient, count);
     return rc == RC_OK ? ops->axpy(part->backend, 1.0F, sum, gradient, count) : rc;
 }
 
@@ -154,12 +155,32 @@ enum rc replica_pass(struct replica *r, team_work work, void *context, struct ta
     return rc;
 }
 
+/* The batch of other samples that a step has beside its own. Its rows are no predictions that are
+ * counted. */
+static enum rc run_beside(struct replica *r, struct gathering *gathering, double *loss)
+{
+    const struct task_objective *own = r->objective;
+    struct task_score score = {0.0, 0, 0};
+    uint64_t begin = model_profiler_now(r->profiler);
+    enum rc rc = r->beside->fill(r->beside->context, &r->next);
+
+    model_profiler_add(r->profiler, PROFILE_DATA, begin);
+    if (rc != RC_OK) return rc;
+    gathering->share = r->beside->weight;
+    r->objective = r->beside->objective;
+    rc = replica_pass(r, work_on_part, gathering, &score);
+    r->objective = own;
+    *loss += (double)r->beside->weight * score.loss;
+    return rc;
+}
+
 /* The mean gradient of the next batches into the gradient plane, and the step it makes if it
  * `updates`. */
 static enum rc run_batches(struct replica *r, bool updates, struct task_score *score)
 {
-    uint32_t batches = r->accumulate * schedule_batches(&r->schedule, r->step);
-    struct gathering gathering = {r, 0, batches, updates};
+    const uint32_t batches = r->accumulate * schedule_batches(&r->schedule, r->step);
+    const float share = (r->beside != NULL ? r->beside->own_weight : 1.0F) / (float)batches;
+    struct gathering gathering = {r, 0, batches + (r->beside != NULL), updates, share};
     double sum = 0.0;
 
     for (; gathering.batch < batches; gathering.batch++) {
@@ -176,6 +197,11 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *s
         score->count += batch.count;
     }
     score->loss = sum / (double)batches;
+    if (r->beside != NULL) {
+        score->loss *= (double)r->beside->own_weight;
+        const enum rc rc = run_beside(r, &gathering, &score->loss);
+        if (rc != RC_OK) return rc;
+    }
     r->samples_seen += (uint64_t)r->batch * batches;
     if (updates) {
         r->updates++;

@@ -14,13 +14,19 @@ enum { ROLLBACKS_MAX = 3 }; /* in a row, before the model is taken from a neighb
 
 /* ---- in the lane ---- */
 
+/* The learner has what there is to go back to. */
+static bool is_learners(const struct lane_state *lane)
+{
+    return lane->snapshot != NULL || lane->learner->ops->keeps_itself;
+}
+
 static void run_rollback(struct border_job *job)
 {
     struct node *node = job->node;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
     lane_tracking_reset(node); /* gradients that were no numbers are in it, too */
-    if (node->lane->snapshot != NULL) {
+    if (is_learners(node->lane)) {
         job->rc = node->lane->learner->ops->restore(node->lane->learner);
         return;
     }
@@ -39,8 +45,8 @@ static void run_keep(struct border_job *job)
     struct lane_state *lane = node->lane;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
-    if (lane->snapshot != NULL) {
-        job->rc = lane->learner->ops->keep(lane->learner); /* the learner has it */
+    if (is_learners(lane)) {
+        job->rc = lane->learner->ops->keep(lane->learner);
         return;
     }
     /* The good plane stays until the new one is known to be one. */
@@ -89,7 +95,7 @@ static bool wants_rollback(struct node *node)
     return node->lane->wants_rollback;
 }
 
-/* Too many in a row: the model itself is no good; a neighbour's may be. */
+/* Too many in a row: the model itself is no good; a neighbour's may be, where they are alike. */
 static enum border_next prepare_rollback(struct node *node, struct border_job *job)
 {
     (void)job;
@@ -103,7 +109,7 @@ static enum border_next prepare_rollback(struct node *node, struct border_job *j
     }
     node->lane->wants_rollback = false;
     node->lane->rollbacks = 0;
-    if (node->neighbours_count == 0) {
+    if (node->neighbours_count == 0 || node->options.strategy->mixes_answers) {
         node_fail(node, RC_NONFINITE,
                   "the loss is no longer finite, and going back did not help: lower --lr");
         return BORDER_AGAIN;

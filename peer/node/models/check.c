@@ -282,7 +282,8 @@ void models_check_begin(struct node *node)
     } else if (node->models->doubts == 0) { /* new here: as many as there are */
         taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;
     }
-    taking->keeps = node->options.keeps_files && node->model_samples > 0 && !lane_has_before(node);
+    taking->keeps = node->options.keeps_files && node->model_samples > 0 &&
+                    !node->options.strategy->mixes_answers && !lane_has_before(node);
 }
 
 /* ---- judging ---- */

@@ -89,7 +89,11 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
         node->models->retry_ns = node_now(node) + NODE_RETRY_NS;
         return;
     }
-    if ((node->state == NODE_TRAINING && !models_input_is_open(node)) || node->model_samples > 0) {
+    if (node->options.strategy->mixes_answers) {
+        log_info(node->options.log, "the swarm is ahead of this peer: taking its answers and step, "
+                                    "with a model of its own");
+    } else if ((node->state == NODE_TRAINING && !models_input_is_open(node)) ||
+               node->model_samples > 0) {
         log_warn(node->options.log, "%s: downloading it",
                  is_same ? "the swarm's model is many steps ahead of this peer's"
                          : "the neighbours train another model, which comes before this peer's");

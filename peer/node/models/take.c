@@ -147,7 +147,8 @@ static void done(struct node *node, struct border_job *job)
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, node->models->taking.round);
     }
-    log_info(node->options.log, "took the swarm's model at step %llu",
+    log_info(node->options.log, "took the swarm's %s at step %llu",
+             node->options.strategy->mixes_answers ? "answers" : "model",
              (unsigned long long)node->step);
     tell_kept(node);
     joiner_finish(node->models->joiner, &node->outbox);

@@ -21,7 +21,8 @@
  * among themselves.
  *
  * Whole groups need one round; where a round is of a part of those who are done, it takes
- * log(all) / log(part), pairs with as many partners. Whoever dies, lies, or averages by another
+ * log(all) / log(part), pairs with as many partners. Where rounds mix answers and no models there
+ * is no last one. Whoever dies, lies, or averages by another
  * method costs the bound and no more. When, and among whom of those who are linked, is decided
  * here; what such a round is like is the inner pace's. Loop thread only.
  */
@@ -304,6 +305,8 @@ static bool is_over(struct node *node, const struct round_stats *stats)
     uint32_t count = others.done + others.coming + others.training;
 
     if (count == 0) return true;
+    /* Nobody's model would be another one after a last round. */
+    if (node->options.strategy->mixes_answers) return !round_is_active(node->round);
     if (others.done + 1 > finish->most_done) finish->most_done = others.done + 1;
     if (node_now(node) >= end_ns(node)) return true;
     if (round_is_active(node->round)) {

@@ -358,6 +358,14 @@ static uint64_t answer_ns(void *context, struct peer_id peer)
     return membership_answer_ns(node->membership, peer);
 }
 
+/* Answers have the shape [samples][rows of each][outputs], where they are distributions. */
+static size_t outputs_of(const struct node *node)
+{
+    const struct tensor *answers = node->schema->tensors;
+
+    return node->options.strategy->mixes_answers && answers->rank == 3 ? answers->shape[2] : 0;
+}
+
 static enum rc create_round(struct node *node)
 {
     const struct round_options options = {.env = node->env,
@@ -367,6 +375,7 @@ static enum rc create_round(struct node *node)
                                           .values = node->mixed,
                                           .parameters = node->values,
                                           .model = node->schema->values[SECTION_MIXED],
+                                          .outputs = outputs_of(node),
                                           .moments = lane_moments_name(node),
                                           .self = node->self,
                                           .boot = node->options.boot,

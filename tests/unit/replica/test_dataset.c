@@ -289,10 +289,12 @@ static void no_block_is_an_empty_set(void **state)
 /* A list is loaded in its order, exactly. */
 static void lists_are_loaded_exactly(void **state)
 {
-    static const uint32_t indices[] = {0, 7, 255, 256, TRAIN - 1};
+    static const uint32_t indices[] = {0, 255, 7, TRAIN - 1, 256};
     struct samples samples = {0};
     struct dataset *dataset;
     struct scratch scratch;
+    uint32_t order[TRAIN];
+    bool wanted[TRAIN];
 
     (void)state;
     scratch_init(&scratch);
@@ -303,6 +305,18 @@ static void lists_are_loaded_exactly(void **state)
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(samples.small_labels[i], indices[i] % 10);
         assert_int_equal(samples.bytes[i * PIXELS + PIXELS - 1], indices[i] % 251);
+    }
+    assert_int_equal(dataset_load_list(dataset, (uint32_t[]){1, 2, 1}, 3, &samples, NULL),
+                     RC_FORMAT);
+    assert_int_equal(dataset_load_list(dataset, (uint32_t[]){TRAIN}, 1, &samples, NULL), RC_FORMAT);
+    assert_int_equal(samples.count, 5);
+    /* The order behind the blocks: all blocks lie in memory as it says. */
+    memset(wanted, true, sizeof wanted);
+    assert_int_equal(dataset_info(dataset)->blocks, TRAIN);
+    assert_int_equal(dataset_load_blocks(dataset, wanted, &samples, NULL), RC_OK);
+    dataset_order(1, order, TRAIN);
+    for (size_t i = 0; i < TRAIN; i++) {
+        assert_int_equal(samples.bytes[i * PIXELS], order[i] % 251);
     }
     samples_deinit(&samples);
     dataset_close(dataset);

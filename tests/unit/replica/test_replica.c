@@ -2,6 +2,7 @@
 #include "tests/unit/replica/learners.h"
 
 #include "base/check.h"
+#include "replica/data/samples.h"
 
 #define SMALL_CNN "conv3x3:16 relu maxpool2 linear:classes"
 
@@ -459,6 +460,68 @@ static void check_refused(struct backend *cpu, struct replica_options options, e
     assert_null(learner);
 }
 
+/* Proves: whatever its shard, a learner answers for samples by their numbers in the data, in any
+ * order, with distributions that fit their labels; equal data have equal digests; and training goes
+ * on to the bit as if nothing had been asked. */
+static void a_learner_answers_for_picked_samples(void **state)
+{
+    enum { COUNT = 150, EACH = 10 };
+    struct replica_options options = options_of("linear:32 dropout:0.2 relu linear:classes");
+    struct learner *asked = make(*state, &options), *other = make(*state, &options), *elsewhere;
+    struct samples samples = {0}, again = {0};
+    struct digest digest, same, unlike;
+    struct answer_shape shape;
+    float out[COUNT * EACH], part[7 * EACH];
+    uint32_t numbers[COUNT], hits = 0;
+
+    options.shard_of = "1/2";
+    options.seed = 9;
+    elsewhere = make(*state, &options);
+    asked->ops->answer_shape(asked, &shape);
+    assert_true(shape.rows == 1 && shape.outputs == EACH && !shape.is_real);
+    assert_true(shape.samples == 1437 && shape.sample_bytes >= 64);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        numbers[i] = (i * 389 + 11) % (uint32_t)shape.samples;
+    }
+    train(asked, 60);
+    train(other, 60);
+    assert_int_equal(asked->ops->load_samples(asked, numbers, COUNT, &samples, &digest), RC_OK);
+    assert_int_equal(elsewhere->ops->load_samples(elsewhere, numbers, COUNT, &again, &same), RC_OK);
+    assert_true(digest_is_equal(digest, same));
+    assert_int_equal(asked->ops->answer(asked, &samples, 0, COUNT, out), RC_OK);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        double sum = 0;
+        uint32_t best = 0;
+        for (uint32_t k = 0; k < EACH; k++) {
+            sum += (double)out[i * EACH + k];
+            if (out[i * EACH + k] > out[i * EACH + best]) best = k;
+        }
+        assert_true(fabs(sum - 1) < 1e-5);
+        hits += best == samples.small_labels[i];
+    }
+    assert_true(hits > COUNT * 8 / 10);
+    assert_int_equal(asked->ops->answer(asked, &samples, 100, 7, part), RC_OK);
+    for (uint32_t i = 0; i < 7 * EACH; i++) {
+        assert_true(fabsf(part[i] - out[100 * EACH + i]) < 1e-5F);
+    }
+    train(asked, 20);
+    train(other, 20);
+    check_equal(asked, other);
+    numbers[3] = numbers[4]; /* twice; what was loaded stays */
+    assert_int_equal(asked->ops->load_samples(asked, numbers, COUNT, &samples, &same), RC_FORMAT);
+    numbers[3] = (uint32_t)shape.samples; /* the data have no such one */
+    assert_int_equal(asked->ops->load_samples(asked, numbers, COUNT, &samples, &same), RC_FORMAT);
+    assert_int_equal(samples.count, COUNT);
+    numbers[3] = numbers[2] + 1;
+    assert_int_equal(asked->ops->load_samples(asked, numbers, COUNT, &samples, &unlike), RC_OK);
+    assert_false(digest_is_equal(digest, unlike));
+    samples_deinit(&samples);
+    samples_deinit(&again);
+    elsewhere->ops->destroy(elsewhere);
+    other->ops->destroy(other);
+    asked->ops->destroy(asked);
+}
+
 static void wrong_settings_are_told(void **state)
 {
     struct replica_options options = options_of("mlpp");
@@ -570,6 +633,7 @@ int main(void)
         cmocka_unit_test(the_schedule_follows_the_shared_step),
         cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
         cmocka_unit_test(a_difference_is_added_and_moments_travel),
+        cmocka_unit_test(a_learner_answers_for_picked_samples),
         cmocka_unit_test(wrong_settings_are_told),
         cmocka_unit_test(a_state_of_something_else_is_refused_and_changes_nothing),
         cmocka_unit_test(the_card_says_what_the_model_needs),
