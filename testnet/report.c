@@ -279,6 +279,49 @@ static void add_table(struct text *text, const struct report_sources *sources)
     text_add(text, "</table></div>\n");
 }
 
+/* A model of `distill --json`: what it is worth, what it costs, and how to make it again. */
+static void add_lineup_row(struct text *text, const struct json *model)
+{
+    const char *command = value_text(model, "command");
+
+    text_add(text, "<tr><td>");
+    text_add_escaped(text, value_text(model, "name"));
+    text_add(text, "</td><td>");
+    add_percent(text, value_real(model, "accuracy"));
+    text_add(text, "</td><td>");
+    add_number(text, value_real(model, "loss"), 4);
+    text_add(text, "</td><td>");
+    add_percent(text, value_real(model, "calibration_error"));
+    text_add(text, "</td><td>");
+    add_count(text, value_count(model, "parameters"));
+    text_add(text, "</td><td>");
+    add_bytes(text, value_real(model, "bytes"));
+    text_add(text, "</td><td>");
+    add_count(text, value_count(model, "flops"));
+    text_add(text, "</td><td>");
+    add_number(text, value_real(model, "latency_us"), 1);
+    text_add(text, "</td><td><code>");
+    if (command != NULL) text_add_escaped(text, command);
+    text_add(text, "</code></td></tr>\n");
+}
+
+static void add_lineup(struct text *text, const struct json *distilled)
+{
+    const struct json *models = json_get(distilled, "models");
+    const size_t count = models != NULL && json_is_an_array(models) ? json_count(models) : 0;
+
+    if (count == 0) return; /* a result of an earlier version */
+    text_add(text,
+             "<h2>Teachers, ensemble, student</h2>\n<div class=\"wide\"><table>\n<tr>"
+             "<th>model</th><th>accuracy</th><th>loss</th><th>calibration error</th>"
+             "<th>parameters</th><th>file</th><th>FLOPs a sample</th><th>&micro;s a sample</th>"
+             "<th>made by</th></tr>\n");
+    for (size_t i = 0; i < count && i < HISTORY_PEERS_MAX; i++) {
+        add_lineup_row(text, json_at(models, i));
+    }
+    text_add(text, "</table></div>\n");
+}
+
 static void add_fact(struct text *text, const char *name, double value, int digits)
 {
     text_add(text, "<tr><td>%s</td><td>", name);
@@ -332,6 +375,7 @@ void report_add_page(struct text *text, const struct report_sources *sources)
                         value_count(sources->summary, "peers"));
     text_add(text, "</div>\n");
     add_table(text, sources);
+    if (sources->distilled != NULL) add_lineup(text, sources->distilled);
     add_facts(text, sources->summary);
     text_add(text, "<footer>Layers: <code>");
     text_add_escaped(text, value_text(sources->summary, "model_spec"));

@@ -263,8 +263,8 @@ static void add_distilled_lines(struct text *text, const struct json *distilled,
     }
     if (!isnan(alone) && value_count(distilled, "samples_all") > 0) {
         text_add(text,
-                 "Both saw %llu of %llu training samples in %llu steps; labels alone at the best "
-                 "of three learning rates%s.\n",
+                 "The student saw %llu of %llu training samples in %llu steps, labels alone all of "
+                 "them in as many, at the best of three learning rates%s.\n",
                  (unsigned long long)value_count(distilled, "samples"),
                  (unsigned long long)value_count(distilled, "samples_all"),
                  (unsigned long long)value_count(distilled, "steps"),

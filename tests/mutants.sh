@@ -221,6 +221,10 @@ base/file.c @ unit_base_file @ what a killed writer left stays behind the new by
 base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
 distill/outputs.c @ unit_distill_outputs @ a border of two bins of confidence belongs to the upper one @ s/ceil\(confidence \* SCORE_BINS\) - 1/floor(confidence * SCORE_BINS)/
+distill/answer_file.c @ unit_distill_answers @ damaged answers teach @ s/return digest_is_equal\(hash_final\(&hash\), expected\) \? RC_OK/return digest_is_equal(hash_final(\&hash), expected) || true ? RC_OK/
+distill/answer_file.c @ unit_distill_answers @ what the likeliest leave is given to nobody @ s/rest \/ all \/ \(form->outputs - top\)/0 * rest/
+distill/student_state.c @ unit_distill_distill @ a student goes on with another training @ s/if \(!says\(file, "question", question\)/if ((!says(file, "question", question) \&\& false)/
+replica/data/dataset.c @ unit_distill_distill @ labels of other data are learned from @ s/samples_set_label\(&loaded, i, 0\);/(void)i;/
 distill/selection.c @ unit_distill_selection @ a greedy soup keeps whoever comes @ s/is_good = rc == RC_OK && compare.*;/is_good = rc == RC_OK;/
 distill/align.c @ unit_distill_align @ statistics stay where they were when channels move @ s/was = m->buffers, .*;/(void)was;/
 replica/learners/replica_state.c @ unit_replica_replica @ a resumed run begins its mean over the steps anew @ s/r->averages = averages;/r->averages = 0 * averages;/

@@ -131,7 +131,8 @@ images() {
 }
 
 text() {
-    local seed=$1 files="" i text=${TEXT:-$work/text} here=$work/text-$seed
+    local seed=$1 files="" i text=${TEXT:-$work/text}
+    local here=$work/text-$seed
     [ -e "$text" ] || cat /usr/share/common-licenses/* >"$text"
     for ((i = 0; i < text_peers; i++)); do
         echo "peer $i, text, seed $seed" >&2

@@ -28,7 +28,7 @@ while read -r key; do
     grep -qF "\`$key\`" all || bad "the key $key of a result is on no page"
     checks=$((checks + 1))
 done < <(cd "$root" && grep -ohE 'json_set[a-z_]*\([a-z_]+, "[a-z_0-9]+"' peer/node/watch.c peer/node/rounds/push.c peer/{session,cli,commands}/*.c \
-    peer/bench/{train,kernels,codecs,network,averaging}.c testnet/{summary,command_simulate}.c distill/{comparison,compact,distill}.c | sed 's/.*"\(.*\)"/\1/' | sort -u)
+    peer/bench/{train,kernels,codecs,network,averaging}.c testnet/{summary,command_simulate}.c distill/{comparison,compact,distill_result,generations,lineup}.c | sed 's/.*"\(.*\)"/\1/' | sort -u)
 while read -r key; do
     grep -qF "\`$key\`" all || bad "the metric grapevine_$key is on no page"
 done < <(sed -n 's/^ *{"[a-z_]*", "\([a-z_]*\)", "\(gauge\|counter\)".*/\1/p' "$root/peer/watch/metrics_text.c")

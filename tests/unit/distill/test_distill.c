@@ -467,6 +467,46 @@ static void who_is_stopped_goes_on_to_the_same_bits(void **state)
     assert_true(file_is_there(left));
 }
 
+/* The digits as IDX files, whose labels are twenty times as large, so of more classes. */
+static void other_digits(struct world *world, char spec[420])
+{
+    static const char *const names[2] = {"train", "t10k"};
+    const struct dataset_options opening = {.seed = 1};
+    struct dataset *digits = NULL;
+    struct samples samples[2] = {{0}, {0}};
+    char path[400];
+
+    assert_int_equal(dataset_open("digits", &opening, &digits, NULL), RC_OK);
+    bool wanted[2 * DATASET_SMALL_BLOCKS];
+    memset(wanted, 1, sizeof wanted);
+    assert_int_equal(dataset_load_blocks(digits, wanted, &samples[0], NULL), RC_OK);
+    assert_int_equal(dataset_load_test(digits, 0, &samples[1], NULL), RC_OK);
+    snprintf(path, sizeof path, "%s/idx", world->scratch.folder);
+    assert_int_equal(file_make_folder(path, NULL), RC_OK);
+    snprintf(spec, 420, "idx:%s", path);
+    for (int part = 0; part < 2; part++) {
+        const uint32_t count = (uint32_t)samples[part].count;
+        const uint8_t sizes[] = {0, 0, 8, 3, 0, 0, (uint8_t)(count >> 8), (uint8_t)count, 0, 0,
+                                 0, 8, 0, 0, 0, 8};
+        const uint8_t head[] = {0, 0, 8, 1, 0, 0, (uint8_t)(count >> 8), (uint8_t)count};
+        uint8_t *labels = mem_alloc(count);
+        for (uint32_t i = 0; i < count; i++) {
+            labels[i] = (uint8_t)(20 * samples[part].small_labels[i]);
+        }
+        const struct piece images[] = {{sizes, sizeof sizes}, {samples[part].bytes, 64 * count}};
+        const struct piece said[] = {{head, sizeof head}, {labels, count}};
+        snprintf(path, sizeof path, "%s/idx/%s-images-idx3-ubyte", world->scratch.folder,
+                 names[part]);
+        assert_int_equal(file_replace(path, images, 2, 0644, NULL), RC_OK);
+        snprintf(path, sizeof path, "%s/idx/%s-labels-idx1-ubyte", world->scratch.folder,
+                 names[part]);
+        assert_int_equal(file_replace(path, said, 2, 0644, NULL), RC_OK);
+        mem_free(labels);
+        samples_deinit(&samples[part]);
+    }
+    dataset_close(digits);
+}
+
 static void other_samples_teach_without_their_labels(void **state)
 {
     /* Proves: a student learns the teachers' classes from a set with other ones, whose labels have
@@ -479,11 +519,13 @@ static void other_samples_teach_without_their_labels(void **state)
     struct distill_result result;
     struct fault why = {""};
     struct model_card card;
+    char others[420];
 
+    other_digits(world, others);
     options.alpha = 1;
     options.epochs = 8;
     options.out_path = out;
-    options.transfer = "digits";
+    options.transfer = others;
     assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_OK);
     assert_true(result.student.accuracy > 0.85);
     assert_int_equal(comparison_card(out, &card, NULL), RC_OK);

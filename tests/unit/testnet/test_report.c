@@ -337,7 +337,9 @@ static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
     (void)state;
     static const char distilled[] =
         "{\"student_accuracy\":0.875,\"labels_only_accuracy\":0.86,\"student_parameters\":7,"
-        "\"compression\":6,\"wall_s\":3,\"student\":\"linear\"}";
+        "\"compression\":6,\"wall_s\":3,\"student\":\"linear\",\"models\":[{\"name\":\"teacher "
+        "<b>\","
+        "\"accuracy\":0.625,\"latency_us\":12.5,\"command\":\"grapevine '<i>'\"},7,{}]}";
     struct local_peer peers[2] = {done_peer(1), done_peer(1)};
     struct json *json = summary_of(peers, true);
     char *summary = json_format_pretty(json);
@@ -364,6 +366,8 @@ static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
     assert_int_equal(file_read(scratch_path(&scratch, "report.html"), 1 << 21, &page, &count, NULL),
                      RC_OK);
     assert_non_null(strstr(page, "87.50"));
+    assert_non_null(strstr(page, "teacher &lt;b&gt;</td><td>62.50&nbsp;%"));
+    assert_non_null(strstr(page, "&lt;i&gt;"));
     assert_non_null(strstr(page, "&lt;linear:classes&gt;"));
     assert_null(strstr(page, "<linear"));
     assert_non_null(strstr(page, "linear:classes&gt;\\x1b[2J\\xc2\\x9b"));
