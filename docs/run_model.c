@@ -96,14 +96,14 @@ static void window(const char *layer, size_t n, const size_t size[2], size_t str
 }
 
 /* (x - mean) * scale + shift, channel by channel; without a variance scale is as it is. */
-static void normalise(const float *mean, const float *variance, const float *scale,
-                      const float *shift)
+static void normalise(float *mean, float *variance, float *scale, float *shift)
 {
     for (size_t i = 0; i < rows * C * H * W; i++) {
         const size_t c = i / (H * W) % C;
-        x[i] = (x[i] - mean[c]) * scale[c] / (variance ? sqrtf(variance[c] + 1e-5F) : 1) +
-               (shift ? shift[c] : 0);
+        const float deviation = variance != NULL ? sqrtf(variance[c] + 1e-5F) : 1;
+        x[i] = (x[i] - mean[c]) * scale[c] / deviation + (shift != NULL ? shift[c] : 0);
     }
+    free(mean), free(variance), free(scale), free(shift);
 }
 
 static float *channels(const char *layer, size_t n, const char *part)
@@ -169,14 +169,15 @@ int main(int count, char **words)
     for (int length = 0; sscanf(at, " %63[^ \"]%n", word, &length) == 1; at += length)
         run(word);
     const int is_real = strstr(header, "\"target\":\"reals\"") != NULL;
-    for (size_t r = 0; r < rows; r++, x += C) {
+    for (size_t r = 0; r < rows; r++) {
+        const float *row = x + r * C;
         double sum = 0, most = -INFINITY;
         for (size_t i = 0; i < C; i++)
-            most = fmax(most, x[i]);
+            most = fmax(most, row[i]);
         for (size_t i = 0; i < C; i++)
-            sum += exp(x[i] - most);
+            sum += exp(row[i] - most);
         for (size_t i = 0; i < C; i++)
-            printf("%.7g%c", is_real ? x[i] : exp(x[i] - most) / sum, i + 1 < C ? ' ' : '\n');
+            printf("%.7g%c", is_real ? row[i] : exp(row[i] - most) / sum, i + 1 < C ? ' ' : '\n');
     }
     return 0;
 }

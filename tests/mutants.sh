@@ -228,6 +228,15 @@ replica/data/dataset.c @ unit_distill_distill @ labels of other data are learned
 distill/selection.c @ unit_distill_selection @ a greedy soup keeps whoever comes @ s/is_good = rc == RC_OK && compare.*;/is_good = rc == RC_OK;/
 distill/align.c @ unit_distill_align @ statistics stay where they were when channels move @ s/was = m->buffers, .*;/(void)was;/
 replica/learners/replica_state.c @ unit_replica_replica @ a resumed run begins its mean over the steps anew @ s/r->averages = averages;/r->averages = 0 * averages;/
+replica/formats/packed.c @ unit_replica_packed @ a scale is any number @ s/if \(isfinite\(scales\[c\]\) && scales\[c\] > 0\.0F\) continue;/if (scales[c] > -1e30F || true) continue;/
+replica/formats/packed.c @ unit_replica_packed @ -128 is read @ s/q\[i\] >= -PACKED_MOST/q[i] < 127 || q[i] >= -PACKED_MOST/
+replica/formats/packed.c @ unit_replica_packed @ there are as many values as there are, whatever the mask says @ s/count_bits\(mask, bytes\)\)/count_bits(mask, bytes) * 0 + p->values->shape[0])/
+replica/formats/packed.c @ unit_replica_packed @ int8 values are cut off, not rounded @ s/rintf\(values\[i\] \/ scales\[c\]\)/truncf(values[i] \/ scales[c])/
+replica/formats/packed.c @ unit_replica_packed @ zeros are left out where that takes more room @ s/mask_bytes\(count\) \+ kept \* width < count \* width/kept * width < count * width + mask_bytes(count)/
+distill/prune.c @ unit_distill_prune @ magnitudes of unlike layers are compared as they are @ s/\(float\)\(ranked\[i\]\.square \/ larger\)/ranked[i].square/
+distill/prune.c @ unit_distill_prune @ of equal weights all go @ s/bits == border && rank == 0/bits == border \&\& rank == UINT64_MAX/
+distill/compact.c @ unit_distill_compact @ what was pruned trains on @ s/^    prune_apply\(c->keeps, c->parameters, count\);$//
+distill/compact.c @ unit_distill_compact @ few steps prune less than was asked for @ s/\(double\)\(last \+ 1\);/(double)(last + CUTS);/
 distill/ensemble.c @ unit_distill_ensemble @ votes for a class do not add up @ s/(sums\[VOTE_MAJORITY\].*) \+= 1;/\1 = 1;/
 distill/ensemble.c @ unit_distill_ensemble @ who is sure has more votes @ s/if \(vote != VOTE_MAJORITY\) return argmax/if (vote != VOTE_COUNT) return argmax/
 kernels/cpu/sequence/attention_product.h @ unit_kernels_attention @ a register tile over the mask's edge reads what nobody wrote @ s/return round_up\(query \+ LANES, ROWS\);/return query + LANES;/

@@ -48,6 +48,23 @@ static void print_words(const struct compact_options *options, const struct comp
            units_format_count(r->weights, texts[2], sizeof texts[2]));
 }
 
+/* Flags of training that nothing would obey. */
+static enum rc check_training(const struct options *options, const struct compact_options *request,
+                              struct fault *why)
+{
+    static const char *const names[] = {"epochs", "optimizer", "schedule", "lr", "batch"};
+
+    if (request->share > 0 && request->epochs > 0) return RC_OK;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!options_is_set(options, names[i]) || (i == 0 && request->share > 0)) continue;
+        return fault_set(why, RC_USAGE,
+                         "--%s is for fine-tuning, which is with --prune SHARE and --epochs above "
+                         "0; leave it out",
+                         names[i]);
+    }
+    return RC_OK;
+}
+
 static enum rc request_of(const struct options *options, struct progress *progress,
                           struct compact_options *request, struct fault *why)
 {
@@ -73,7 +90,7 @@ static enum rc request_of(const struct options *options, struct progress *progre
         return fault_set(why, RC_USAGE,
                          "--to f32: nothing becomes smaller; say --prune SHARE, or leave it out");
     }
-    return RC_OK;
+    return check_training(options, request, why);
 }
 
 int command_compact(struct options *options)

@@ -50,6 +50,8 @@ accepted '^the vine' "$gv" generate gptq.st --prompt 'the vine' --tokens 20 --se
 # One line each for what cannot be.
 refused 2 'nothing becomes smaller' "$gv" compact $m --to f32 --out x.st
 refused 2 'is read and would be|same file|cnn/model' "$gv" compact $m --out $m
+refused 2 '^grapevine: --lr is for fine-tuning' "$gv" compact $m --lr 0.01 --out x.st
+refused 2 '^grapevine: --batch is for fine-tuning' "$gv" compact $m --prune 0.5 --epochs 0 --batch 8 --out x.st
 refused 2 'prune' "$gv" compact $m --prune 1 --out x.st
 refused 1 'does not fit the data' "$gv" compact $m --data synthetic:spirals --out x.st
 refused 1 'nothing\.st' "$gv" compact nothing.st --out x.st

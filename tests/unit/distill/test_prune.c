@@ -36,8 +36,8 @@ static void the_score_is_the_published_one(void **state)
 {
     /* Squares over sums of those no smaller: of 1 2 3 4 they are 1/30, 4/29, 9/25 and 1. */
     struct schema schema;
-    const float values[] = {3, -1, 4, 2, /* bias */ 0, 0, 0, /* */ 10, -20};
-    const double scores[] = {9.0 / 25, 1.0 / 30, 1, 4.0 / 29, 2, 2, 2, 0.2, 1};
+    const float values[] = {3, -1, 4, 2, /* bias */ 0, 0, 0, /* */ 9, -20};
+    const double scores[] = {9.0 / 25, 1.0 / 30, 1, 4.0 / 29, 2, 2, 2, 81.0 / 481, 1};
     uint8_t keeps[9];
 
     (void)state;
