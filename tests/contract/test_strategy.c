@@ -126,6 +126,14 @@ static void wrong_words_say_what_and_where(void **state)
         {{.topology = "random:1"}, RC_PARSE, "column 8"},
         {{.topology = "pairs,lazy"}, RC_PARSE, "column 6"},
         {{.topology = "ring,lazier"}, RC_PARSE, "column 5"},
+        {{.averaging = "codistill:lambda=-1"}, RC_PARSE, "column 18"},
+        {{.averaging = "codistill:samples=0"}, RC_PARSE, "column 19"},
+        {{.averaging = "codistill:samples=200000000"}, RC_PARSE, "column 19"},
+        {{.averaging = "codistill:burn=-1"}, RC_PARSE, "column 16"},
+        {{.averaging = "codistill:share=0.5"}, RC_PARSE, "unknown setting"},
+        {{.averaging = "ec-dnn:weight=1.5"}, RC_PARSE, "column 15"},
+        {{.averaging = "ec-dnn:share=0"}, RC_PARSE, "column 14"},
+        {{.averaging = "ec-dnn:compress=0"}, RC_PARSE, "column 17"},
     };
 
     are_refused(refusals, ARRAY_COUNT(refusals));
@@ -155,6 +163,9 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
         {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "one-peer-exponential", .averaging = "ad-psgd"}, RC_USAGE, "one way"},
+        {{.averaging = "codistill", .exchange = "push"}, RC_USAGE, "given anew"},
+        {{.averaging = "codistill", .rule = "nesterov"}, RC_USAGE, "given anew"},
+        {{.averaging = "ec-dnn", .moments = "reset"}, RC_USAGE, "leave each model as it is"},
     };
 
     are_refused(refusals, ARRAY_COUNT(refusals));
@@ -286,6 +297,17 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "step 0.3"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
+        {"codistill", "codistill: every 100 steps, exchange group:auto over complete up to 16 "
+                      "peers, groups:8 beyond, codec f32, rule mean of answers, learned by 1"},
+        {"codistill:H=20,samples=2000,lambda=0.5,burn=60",
+         "codistill: every 20 steps, exchange group:auto over complete up to 16 peers, groups:8 "
+         "beyond, codec f32, rule mean of answers to 2000 samples, learned by 0.5 from step 60"},
+        {"ec-dnn", "ec-dnn: every 500 steps, exchange group:auto over complete up to 16 peers, "
+                   "groups:8 beyond, codec f32, rule mean of answers to 0.7 of the data, learned "
+                   "by 0.5 for 250 steps"},
+        {"ec-dnn:H=9,share=0.25,weight=0.4,compress=3",
+         "ec-dnn: every 9 steps, exchange group:auto over complete up to 16 peers, groups:8 "
+         "beyond, codec f32, rule mean of answers to 0.25 of the data, learned by 0.4 for 3 steps"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -312,6 +334,27 @@ static void post_local_changes_its_pace(void **state)
     specs.pace = "every=5"; /* replaces H */
     assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
     assert_int_equal(strategy_every(&s, 40), 5);
+}
+
+/* Of models and of answers nothing can be mixed, whatever else is alike. */
+static void who_mixes_answers_says_so(void **state)
+{
+    struct strategy_specs models = {.averaging = "local-sgd"}, answers = {.averaging = "codistill"};
+    struct strategy a, b;
+    char text[2][128];
+
+    (void)state;
+    assert_int_equal(strategy_parse(&models, &a, NULL), RC_OK);
+    assert_int_equal(strategy_parse(&answers, &b, NULL), RC_OK);
+    assert_true(!a.mixes_answers && b.mixes_answers);
+    strategy_method(&a, NULL, text[0], sizeof text[0]);
+    strategy_method(&b, NULL, text[1], sizeof text[1]);
+    assert_null(strstr(text[0], "answers"));
+    assert_non_null(strstr(text[1], ", answers, exchange group"));
+    answers.pace = "time=5s"; /* no count of steps to take half of: all of them */
+    answers.averaging = "ec-dnn";
+    assert_int_equal(strategy_parse(&answers, &b, NULL), RC_OK);
+    assert_int_equal(b.answers.compress_steps, 0);
 }
 
 static void every_method_that_can_has_a_guard(void **state)
@@ -343,6 +386,8 @@ static void every_method_that_can_has_a_guard(void **state)
         {{.averaging = "d2"}, true, true},
         {{.averaging = "d2", .topology = "exponential"}, true, false},
         {{.averaging = "gradient-tracking", .topology = "exponential"}, true, false},
+        {{.averaging = "codistill"}, true, false},
+        {{.averaging = "ec-dnn", .exchange = "pair"}, true, false},
         {{.averaging = "none"}, false, false},
         {{.averaging = "ad-psgd", .robust = "none"}, false, false},
         {{.averaging = "gosgd", .robust = "none"}, false, false},
@@ -371,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),
         cmocka_unit_test(post_local_changes_its_pace),
+        cmocka_unit_test(who_mixes_answers_says_so),
         cmocka_unit_test(every_method_that_can_has_a_guard),
     };
 
