@@ -169,6 +169,7 @@ static void put_tokenizer(struct head *head, const struct tokenizer *tokenizer, 
 
 static void put_bytes(struct head *head, const struct model_card *card)
 {
+    const uint8_t *space = memchr(card->symbol_bytes, ' ', card->symbols);
     char text[8];
 
     set_text(head, "tokenizer.ggml.model", "rwkv");
@@ -180,8 +181,12 @@ static void put_bytes(struct head *head, const struct model_card *card)
         put_text(head, text, (size_t)count);
     }
     set_list(head, "tokenizer.ggml.token_type", GGUF_I32, card->symbols);
-    for (uint32_t i = 0; i < card->symbols; i++)
+    for (uint32_t i = 0; i < card->symbols; i++) {
         put_u32(head, TOKEN_NORMAL);
+    }
+    /* What a byte becomes that the model does not know: readers have no place for none. */
+    set_u32(head, "tokenizer.ggml.unknown_token_id",
+            space == NULL ? 0 : (uint32_t)(space - card->symbol_bytes));
 }
 
 /* ---- tensors ---- */

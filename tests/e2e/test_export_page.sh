@@ -1,7 +1,8 @@
 #!/bin/bash
 # The page of a model: what cannot be a page is refused by one line and leaves nothing; its folder has what it
 # needs and nothing of where data lie; in headless Chromium, from a server and from the disk, it says of
-# drawings and images what predict says (tests/page/classify.js). With PICTURES=DIR pictures of it are kept there.
+# drawings and images what predict says (tests/page/classify.js). With PICTURES=DIR pictures of it are kept there,
+# and in DIR/colour.
 here=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tests/e2e/helpers.sh
 . "$here/e2e/helpers.sh"
@@ -72,8 +73,8 @@ runtime=$here/../build/web/runtime.js
 evil='<img src=x onerror="window.pwned=1">'
 accepted 'page' "$gv" export $m --to page --out page/page --runtime "$runtime" --labels "$evil,1,2,3,4,5,6,7,8,9"
 accepted '[0-9]+ answers are those of predict' env CHROMIUM="$CHROMIUM" NODE_PATH="$modules" \
-    node "$here/page/classify.js" "$gv" $m page/page ${PICTURES:+"$PICTURES"}
+    node "$here/page/classify.js" "$gv" $m page/page server ${PICTURES:+"$PICTURES"}
 accepted 'page' "$gv" export colour/model.safetensors --to page --out own/page --runtime "$runtime" --data npy:own/x.npy,own/y.npy
 accepted '[0-9]+ answers are those of predict' env CHROMIUM="$CHROMIUM" NODE_PATH="$modules" \
-    node "$here/page/classify.js" "$gv" colour/model.safetensors own/page ${PICTURES:+"$PICTURES/colour"}
+    node "$here/page/classify.js" "$gv" colour/model.safetensors own/page disk ${PICTURES:+"$PICTURES/colour"}
 finish

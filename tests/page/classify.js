@@ -1,9 +1,9 @@
 /*
  * classify: uses the page of an exported model in headless Chromium as a person would, from a
- * server and from the disk: draws by mouse and by keyboard, gives images, clicks samples. What it
+ * server or from the disk: draws by mouse and by keyboard, gives images, clicks samples. What it
  * answers is what `grapevine predict` says of the pixels that the page shows; nothing is asked
  * from anywhere else; words stay text; it fits a narrow screen.
- *   node classify.js GRAPEVINE MODEL PAGE [PICTURES]     PICTURES: where pictures of it go
+ *   node classify.js GRAPEVINE MODEL PAGE server|disk [PICTURES]     PICTURES: where pictures of it go
  */
 'use strict';
 const fs = require('fs');
@@ -12,7 +12,7 @@ const path = require('path');
 const {execFileSync} = require('child_process');
 const {pathToFileURL} = require('url');
 const puppeteer = require('puppeteer-core');
-const [grapevine, model, folder, pictures] = process.argv.slice(2);
+const [grapevine, model, folder, where, pictures] = process.argv.slice(2);
 const WIDE = 1180, NARROW = 360, PATIENCE_MS = 60000, TOLERANCE = 1e-4;
 const kinds = {'.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css'};
 let compared = 0;
@@ -78,8 +78,11 @@ async function draw(page) {
   }
 }
 
-async function give(page, file) {
+/* An image of `scale` times the model's size, until the page has it. */
+async function give(page, file, scale) {
   await (await page.$('#file')).uploadFile(file);
+  await page.waitForFunction(scale => source && source.width === Math.round(MODEL.width * scale), {timeout: PATIENCE_MS}, scale)
+    .catch(() => fail('an image that was given is not there'));
 }
 
 /* An image of `scale` times the model's size: noise, or a dark ring on bright paper. */
@@ -110,7 +113,7 @@ async function use(browser, url, what) {
   const page = await open(browser, url, WIDE, 'light');
   await draw(page);
   await compare(page, `${what}, a drawing`);
-  if (pictures) await page.screenshot({path: `${pictures}/${what}-drawing.png`, fullPage: true});
+  if (pictures) await page.screenshot({path: `${pictures}/drawing.png`, fullPage: true});
   for (const framing of ['whole', 'fill', 'mass', 'crop']) {
     await page.select('#framing', framing);
     await compare(page, `${what}, a drawing, ${framing}`);
@@ -118,15 +121,15 @@ async function use(browser, url, what) {
   await page.click('#clear');
   await page.waitForFunction(() => !document.querySelector('#classes li'));
   const exact = await paint(page, 1, false);
-  await give(page, exact);
+  await give(page, exact, 1);
   const shown = await compare(page, `${what}, noise of the model's size`);
   const said = JSON.parse(execFileSync(grapevine, ['predict', model, '--input', exact, '--top', 1, '--json'])).top[0];
   if (said.class !== shown[0].class || Math.abs(said.probability - shown[0].probability) > TOLERANCE) fail('the given file itself is predicted otherwise');
-  await give(page, await paint(page, 9.3, true));
+  await give(page, await paint(page, 9.3, true), 9.3);
   await compare(page, `${what}, a ring on paper`);
-  if (pictures) await page.screenshot({path: `${pictures}/${what}-ring.png`, fullPage: true});
+  if (pictures) await page.screenshot({path: `${pictures}/ring.png`, fullPage: true});
   fs.writeFileSync(path.join(folder, '../no-image.png'), 'no image');
-  await give(page, path.join(folder, '../no-image.png'));
+  await (await page.$('#file')).uploadFile(path.join(folder, '../no-image.png'));
   await page.waitForFunction(() => !document.querySelector('#alarm').hidden).catch(() => fail('what is no image is taken'));
   await page.close();
 }
@@ -154,10 +157,10 @@ async function type(browser, url) {
 (async () => {
   const asked = [], server = await serve(asked);
   const browser = await puppeteer.launch({executablePath: process.env.CHROMIUM, args: ['--no-sandbox']});
-  const url = `http://127.0.0.1:${server.address().port}/`;
-  await use(browser, url, 'from a server');
+  const url = where === 'disk' ? pathToFileURL(path.join(path.resolve(folder), 'index.html')).href
+    : `http://127.0.0.1:${server.address().port}/`;
+  await use(browser, url, 'from a ' + where);
   await type(browser, url);
-  await use(browser, pathToFileURL(path.join(path.resolve(folder), 'index.html')).href, 'from the disk');
   const other = asked.filter(name => !['/', '/page.css', '/page.js', '/model.js', '/runtime.js'].includes(name));
   if (other.length > 0) fail('the server was asked for ' + other);
   await browser.close();

@@ -422,6 +422,7 @@ function begun() {
   $('colour-label').hidden = isGrey;
   if (ground) $('colour').value = '#000000';
   $('framing').value = isGrey ? MODEL.framing : 'crop';
+  $('pen').value = Math.min(high, wide) < 16 ? 9 : 6; // strokes are as thick as those of the images
   redraw();
   showNothing();
   showSamples();
