@@ -112,6 +112,10 @@ struct backend_ops {
     MUST_USE enum rc (*snapshot_create)(struct backend *backend,
                                         const struct snapshot_options *options,
                                         struct snapshot **snapshot);
+    /** A table of copies, none of a value of another, for update() to write as well. RC_NOMEM. */
+    MUST_USE enum rc (*copies_create)(struct backend *backend, const struct parameter_copy *copies,
+                                      uint32_t count, struct parameter_copies **made);
+    void (*copies_destroy)(struct backend *backend, struct parameter_copies *copies);
     /** x = sum over the backend and its siblings, all of which call it, from threads of their own;
      *  equal bits on all. */
     MUST_USE enum rc (*all_reduce)(struct backend *backend, float *x, size_t n);

@@ -7,8 +7,10 @@
 
 #include "base/rc.h"
 #include "kernels/activation.h"
+#include "kernels/update.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct linear_options {
     size_t in, out;
@@ -39,12 +41,18 @@ struct linear_backward {
     float *dweight, *dbias; /* dbias NULL without bias */
 };
 
+enum { LINEAR_COPIES_MAX = 2 };
+
 struct linear_ops {
     const char *name;
     void (*destroy)(struct linear *linear);
     /** Take weight [out][in] and bias [out] (NULL without) for the passes that follow; to be called
      *  whenever they changed. Borrowed until the next call. */
     MUST_USE enum rc (*prepare)(struct linear *linear, const float *weight, const float *bias);
+    /** What prepare() fills, from where: how many. Whoever keeps them up to date by update() need
+     *  not call prepare() again. NULL: it fills nothing of that kind. */
+    uint32_t (*copies)(const struct linear *linear, const float *weight, const float *bias,
+                       struct parameter_copy copies[LINEAR_COPIES_MAX]);
     /** `pre` [rows][out] gets x W^T + b where the activation's gradient needs it and gradients are
      *  wanted of this pass; NULL otherwise. */
     MUST_USE enum rc (*forward)(struct linear *linear, size_t rows, const void *x, void *pre,

@@ -20,6 +20,15 @@ enum update_kind {
     UPDATE_COUNT
 };
 
+/* A copy of parameters in another form, which the backend's products read. */
+struct parameter_copy {
+    const float *from;
+    size_t count;
+    void *to;
+};
+
+struct parameter_copies; /* the backend's table of such copies */
+
 /* One fused optimizer step over a span of a plane: all of it, or one tensor. Bias corrections come
  * folded into the numbers (see replica/optimizer/optimizer.c). Formulas:
  * kernels/cpu/reference/reference.c. */
@@ -35,6 +44,7 @@ struct update {
     size_t plane;     /* values from one moment plane to the next; 0: the span's length */
     size_t rows;      /* Muon: the span is a matrix of so many rows */
     float *workspace; /* Muon: update_workspace() values, of any contents */
+    const struct parameter_copies *copies; /* of values of the span: written, too; NULL: none */
 };
 
 /* Muon: the direction twice, and two square matrices of its shorter side. */

@@ -236,6 +236,15 @@ enum rc cuda_recurrent_create(struct backend *backend, const struct recurrent_op
 enum rc cuda_cross_entropy(struct backend *backend, const struct device_loss *loss);
 enum rc cuda_squared_error(struct backend *backend, const struct device_loss *loss);
 
+/* copies.c: copies of parameters in bfloat16. */
+struct parameter_copies {
+    struct parameter_copy *spans; /* on the device, in order of `from` */
+    uint32_t count;
+};
+enum rc cuda_copies_create(struct backend *backend, const struct parameter_copy *copies,
+                           uint32_t count, struct parameter_copies **made);
+void cuda_copies_destroy(struct backend *backend, struct parameter_copies *copies);
+
 /* optimizer.cu */
 enum rc cuda_update(struct backend *backend, const struct update *update, const float *gradient,
                     float *moments, float *values, size_t n);

@@ -420,6 +420,18 @@ static enum rc linear_prepare(struct linear *linear, const float *weight, const 
     return rc;
 }
 
+static uint32_t linear_copies(const struct linear *linear, const float *weight, const float *bias,
+                              struct parameter_copy copies[LINEAR_COPIES_MAX])
+{
+    const struct linear_cuda *l = (const struct linear_cuda *)linear;
+    const struct linear_options *o = &l->options;
+
+    copies[0] = (struct parameter_copy){weight, o->in * o->out, l->weight_bf16};
+    if (bias == NULL) return 1;
+    copies[1] = (struct parameter_copy){bias, o->out, l->bias_here};
+    return 2;
+}
+
 static const void *weight_of(const struct linear_cuda *l)
 {
     return l->cuda->is_bf16 ? l->weight_bf16 : l->weight;
@@ -525,6 +537,15 @@ static const struct linear_ops linear_ops = {
     .backward = linear_backward,
 };
 
+static const struct linear_ops linear_ops_bf16 = {
+    .name = "cublas",
+    .destroy = linear_destroy,
+    .prepare = linear_prepare,
+    .copies = linear_copies,
+    .forward = linear_forward,
+    .backward = linear_backward,
+};
+
 enum rc cuda_linear_create(struct backend *backend, const struct linear_options *options,
                            struct linear **linear)
 {
@@ -542,7 +563,7 @@ enum rc cuda_linear_create(struct backend *backend, const struct linear_options 
     }
     l = mem_alloc(sizeof(*l));
     if (l == NULL) return RC_NOMEM;
-    l->base.ops = &linear_ops;
+    l->base.ops = cuda->is_bf16 ? &linear_ops_bf16 : &linear_ops;
     l->cuda = cuda;
     l->options = *options;
     if (options->y_stride == 0) l->options.y_stride = options->out;

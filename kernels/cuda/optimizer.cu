@@ -8,6 +8,8 @@
  *         depends on the tensor's length alone leave two float64 sums each in scratch; every block
  *         of the second kernel adds these up for itself, in one order. Two launches a tensor,
  *         nothing waits, and equal calls give equal bits.
+ * Copies  of parameters in bfloat16, which products read, get the new values in the same pass
+ *         (copies.c), rounded as a conversion of their own would.
  * Muon    Newton-Schulz steps are products of cuBLAS between two such kernels.
  */
 #include "kernels/cuda/each.cuh"
@@ -49,6 +51,60 @@ __device__ static inline float blend(float beta, float x, float y)
 __device__ static inline float over_root(float a, float square, float epsilon)
 {
     return __fdiv_rn(a, plus(__fsqrt_rn(square), epsilon));
+}
+
+/* --- copies ------------------------------------------------------------------------------------*/
+
+struct copy_table {
+    const struct parameter_copy *spans;
+    uint32_t count;
+};
+
+static struct copy_table copy_table_of(const update &update)
+{
+    struct copy_table table = {NULL, 0};
+
+    if (update.copies == NULL) return table;
+    table.spans = update.copies->spans;
+    table.count = update.copies->count;
+    return table;
+}
+
+/* Where the copy of the N values from `at` on is; NULL: not all of them are in one copy. */
+template <int N> __device__ static inline bf16 *copy_of(const copy_table &table, const float *at)
+{
+    uint32_t low = 0, high = table.count; /* of the first that begins behind `at` */
+
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (table.spans[middle].from <= at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == 0) return NULL;
+    const struct parameter_copy span = table.spans[low - 1];
+    size_t i = static_cast<size_t>(at - span.from);
+    return i + N <= span.count ? static_cast<bf16 *>(span.to) + i : NULL;
+}
+
+/* `values` are what `at` has now. */
+template <int N>
+__device__ static inline void write_copies(const copy_table &table, const float *at,
+                                           const float *values)
+{
+    if (table.count == 0) return;
+    bf16 *to = copy_of<N>(table, at);
+    if (to != NULL && reinterpret_cast<uintptr_t>(to) % (N * sizeof(bf16)) == 0) {
+        store_values<N>(to, values);
+        return;
+    }
+    if (N == 1) return;
+    for (int k = 0; k < N; k++) {
+        to = copy_of<1>(table, at + k);
+        if (to != NULL) store(to, values[k]);
+    }
 }
 
 /* --- value by value ----------------------------------------------------------------------------*/
@@ -138,6 +194,7 @@ struct span {
     float *values;
     size_t n;
     size_t at_once; /* values in one access: COUNT where all are aligned, otherwise 1 */
+    struct copy_table copies;
 };
 
 template <typename RULE> struct rule_operation {
@@ -158,6 +215,7 @@ template <typename RULE> struct rule_operation {
         if (RULE::MOMENTS > 0) store_values<N>(span.first + i, m);
         if (RULE::MOMENTS > 1) store_values<N>(span.second + i, s);
         store_values<N>(span.values + i, x);
+        write_copies<N>(span.copies, span.values + i, x);
     }
 };
 
@@ -327,6 +385,7 @@ struct lars_apply {
         }
         write_group<N>(span.first + i, span.at_once, m);
         write_group<N>(span.values + i, span.at_once, x);
+        write_copies<N>(span.copies, span.values + i, x);
     }
 };
 
@@ -387,6 +446,7 @@ struct lamb_apply {
             x[k] = minus(x[k], times(rate, lamb_direction(span.update, m[k], s[k], x[k])));
         }
         write_group<N>(span.values + i, span.at_once, x);
+        write_copies<N>(span.copies, span.values + i, x);
     }
 };
 
@@ -441,6 +501,7 @@ struct muon_apply {
     float rate, decay;
     const float *direction;
     float *values;
+    struct copy_table copies;
 
     template <int N> __device__ void at(size_t i) const
     {
@@ -453,6 +514,7 @@ struct muon_apply {
             x[k] = minus(minus(x[k], times(decay, x[k])), times(rate, d[k]));
         }
         store_values<N>(values + i, x);
+        write_copies<N>(copies, values + i, x);
     }
 };
 
@@ -536,9 +598,9 @@ static enum rc update_muon(struct cuda_backend *cuda, const span &whole)
         x = next;
     }
     if (rc != RC_OK) return rc;
-    return for_each_value<COUNT>(cuda,
-                                 muon_apply{span.update.rate, span.update.decay, x, span.values}, n,
-                                 is_aligned(x) && is_aligned(span.values));
+    return for_each_value<COUNT>(
+        cuda, muon_apply{span.update.rate, span.update.decay, x, span.values, span.copies}, n,
+        is_aligned(x) && is_aligned(span.values));
 }
 
 /* --- all ---------------------------------------------------------------------------------------*/
@@ -547,7 +609,7 @@ enum rc cuda_update(struct backend *backend, const struct update *update, const 
                     float *moments, float *values, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    struct span span = {*update, gradient, moments, NULL, values, n, 1};
+    struct span span = {*update, gradient, moments, NULL, values, n, 1, copy_table_of(*update)};
 
     if (n == 0) return RC_OK;
     if (is_aligned(gradient) && is_aligned(values) && is_aligned(moments)) span.at_once = COUNT;

@@ -292,6 +292,7 @@ static enum rc run_lane(void *context, const struct team_lane *lane)
         .moments = model_plane(lane->model, SECTION_MOMENTS),
         .values = model_plane(lane->model, SECTION_PARAMETERS),
         .workspace = c->workspaces[lane->number],
+        .copies = model_copies(lane->model),
         .factor = 1.0,
         .count = c->updates,
     };
@@ -313,7 +314,9 @@ static enum rc run_lane(void *context, const struct team_lane *lane)
     begin = model_profiler_now(profiler);
     rc = optimizer_step(&c->optimizer, lane->backend, schema, &step);
     model_profiler_add_inside(profiler, PROFILE_OPTIMIZER, begin);
-    return rc == RC_OK ? lane->backend->ops->pace(lane->backend) : rc;
+    if (rc != RC_OK) return rc;
+    model_copies_written(lane->model);
+    return lane->backend->ops->pace(lane->backend);
 }
 
 static enum rc device_step(struct course *c)

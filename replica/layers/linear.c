@@ -106,6 +106,18 @@ static enum rc linear_prepare(struct model *model, struct stage *stage, bool is_
     return rc == RC_OK ? state->linear->ops->prepare(state->linear, weight, bias) : rc;
 }
 
+/* Weights that are made of parameters first are no copies. */
+static uint32_t linear_copies(struct model *model, struct stage *stage,
+                              struct parameter_copy copies[STAGE_COPIES_MAX])
+{
+    struct linear_state *state = stage->state;
+    const float *weight, *bias;
+
+    if (state->linear->ops->copies == NULL || stage_is_normed(stage)) return 0;
+    if (stage_weights_take(model, stage, &state->weights, &weight, &bias) != RC_OK) return 0;
+    return state->linear->ops->copies(state->linear, weight, bias, copies);
+}
+
 static enum rc linear_forward(struct model *model, struct stage *stage,
                               const struct stage_pass *pass)
 {
@@ -152,6 +164,7 @@ const struct stage_ops stage_linear_ops = {
     .destroy = linear_destroy,
     .start = linear_start,
     .prepare = linear_prepare,
+    .copies = linear_copies,
     .forward = linear_forward,
     .backward = linear_backward,
     .close_backward = linear_close_backward,

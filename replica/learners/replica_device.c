@@ -125,6 +125,7 @@ static enum rc update_lane(const struct replica *r, const struct team_lane *lane
         .moments = model_plane(lane->model, SECTION_MOMENTS),
         .values = model_plane(lane->model, SECTION_PARAMETERS),
         .workspace = r->device->workspaces[lane->number],
+        .copies = model_copies(lane->model),
         .factor = r->rate_factor * schedule_factor(&r->schedule, r->step),
         .count = r->updates + 1,
     };
@@ -135,7 +136,9 @@ static enum rc update_lane(const struct replica *r, const struct team_lane *lane
                                       schema->values[SECTION_GRADIENT]);
     }
     if (rc == RC_OK) rc = optimizer_step(&r->optimizer, lane->backend, schema, &step);
-    return rc == RC_OK ? lane->backend->ops->pace(lane->backend) : rc;
+    if (rc != RC_OK) return rc;
+    model_copies_written(lane->model);
+    return lane->backend->ops->pace(lane->backend);
 }
 
 /* A device that failed does not come to the sum, for which the others would wait for ever. */

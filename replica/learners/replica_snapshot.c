@@ -55,7 +55,7 @@ enum rc replica_snapshot_take(struct learner *learner, struct snapshot *snapshot
     enum rc rc;
 
     backend_bind_thread(r->backend);
-    rc = snapshot->ops->take(snapshot, 0, model_plane(r->model, SECTION_PARAMETERS),
+    rc = snapshot->ops->take(snapshot, 0, model_values(r->model, SECTION_PARAMETERS),
                              model_schema(r->model)->values[SECTION_PARAMETERS]);
     if (rc == RC_OK) rc = take_statistics(r, snapshot);
     if (rc == RC_OK) rc = snapshot->ops->seal(snapshot);
@@ -97,7 +97,7 @@ enum rc replica_keep(struct learner *learner)
     for (size_t i = 0; rc == RC_OK && is_finite && i < ARRAY_COUNT(kept); i++) {
         size_t count = schema->values[kept[i]];
         if (count == 0) continue;
-        rc = ops->is_finite(r->backend, model_plane(r->model, kept[i]), count, &is_finite);
+        rc = ops->is_finite(r->backend, model_values(r->model, kept[i]), count, &is_finite);
     }
     if (rc == RC_OK && !is_finite) rc = RC_NONFINITE;
     for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(kept); i++) {
@@ -106,7 +106,7 @@ enum rc replica_keep(struct learner *learner)
         if (bytes == 0) continue;
         if (*copy == NULL) *copy = ops->alloc(r->backend, bytes);
         rc = *copy == NULL ? RC_NOMEM
-                           : ops->copy(r->backend, *copy, model_plane(r->model, kept[i]), bytes);
+                           : ops->copy(r->backend, *copy, model_values(r->model, kept[i]), bytes);
     }
     return rc;
 }

@@ -216,7 +216,7 @@ static enum rc check_parameters(struct replica *r)
     bool is_finite = false;
     uint64_t begin = model_profiler_now(r->profiler);
     enum rc rc =
-        r->backend->ops->is_finite(r->backend, model_plane(r->model, SECTION_PARAMETERS),
+        r->backend->ops->is_finite(r->backend, model_values(r->model, SECTION_PARAMETERS),
                                    model_schema(r->model)->values[SECTION_PARAMETERS], &is_finite);
 
     model_profiler_add(r->profiler, PROFILE_CHECKS, begin);
@@ -229,7 +229,7 @@ static enum rc average_step(struct replica *r)
 {
     const struct backend_ops *ops = r->backend->ops;
     const size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
-    const float *now = model_plane(r->model, SECTION_PARAMETERS);
+    const float *now = model_values(r->model, SECTION_PARAMETERS);
     const double t = (double)r->averages;
     const double beta = fmin(r->ema, (1 + t) / (10 + t));
     enum rc rc;

@@ -27,6 +27,32 @@ static bool is_converted(const struct model *model)
     return model->backend->value_bytes != sizeof(float) && model->input_kind != MODEL_INPUT_TOKENS;
 }
 
+/* Of models that learn: others have their parameters written once. */
+static enum rc create_copies(struct model *model)
+{
+    size_t most = (size_t)model->stages_count * STAGE_COPIES_MAX;
+    struct parameter_copy *copies;
+    uint32_t count = 0;
+    enum rc rc = RC_OK;
+
+    if (!model->with_gradients) return RC_OK;
+    copies = mem_array(most + 1, sizeof(*copies));
+    if (copies == NULL) return RC_NOMEM;
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s];
+        uint32_t mine =
+            stage->ops->copies == NULL ? 0 : stage->ops->copies(model, stage, copies + count);
+        stage->has_copies = mine > 0;
+        count += mine;
+    }
+    if (count > 0) {
+        rc = model->backend->ops->copies_create(model->backend, copies, count,
+                                                &model->device->copies);
+    }
+    mem_free(copies);
+    return rc;
+}
+
 enum rc model_device_create(struct model *model)
 {
     struct backend *backend = model->backend;
@@ -49,7 +75,7 @@ enum rc model_device_create(struct model *model)
         d->input == NULL || (is_converted(model) && d->floats == NULL)) {
         return RC_NOMEM;
     }
-    return RC_OK;
+    return create_copies(model);
 }
 
 static void forget_pass(struct model *model, struct recorded_pass *pass)
@@ -74,6 +100,7 @@ void model_device_destroy(struct model *model)
 
     if (d == NULL) return;
     forget_recordings(model);
+    if (d->copies != NULL) backend->ops->copies_destroy(backend, d->copies);
     backend->ops->free(backend, d->labels);
     backend->ops->free(backend, d->passes);
     backend->ops->free(backend, d->sums);
@@ -377,8 +404,9 @@ enum rc model_train_pass(struct model *model, const struct model_feed *feed)
         d->recorded_first = model->first;
         d->with_targets = with_targets;
     }
-    model->prepared = 0; /* a replay changes running statistics without a word */
-    rc = run_or_replay(model, feed);
+    model->prepared = 0;           /* a replay changes running statistics without a word */
+    rc = model_fill_copies(model); /* is not recorded */
+    if (rc == RC_OK) rc = run_or_replay(model, feed);
     if (rc == RC_OK) model->passes++;
     return rc;
 }

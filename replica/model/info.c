@@ -95,7 +95,24 @@ float *model_plane(struct model *model, enum section section)
     if (section == SECTION_PARAMETERS || section == SECTION_BUFFERS) {
         atomic_fetch_add(&model_owner(model)->version, 1);
     }
+    if (section == SECTION_PARAMETERS) atomic_fetch_add(&model_owner(model)->written, 1);
     return model->planes[section];
+}
+
+const float *model_values(const struct model *model, enum section section)
+{
+    CHECK(section < SECTION_COUNT);
+    return model->planes[section];
+}
+
+const struct parameter_copies *model_copies(const struct model *model)
+{
+    return model->device == NULL ? NULL : model->device->copies;
+}
+
+void model_copies_written(struct model *model)
+{
+    model->copied = atomic_load(&model_owner(model)->written);
 }
 
 uint64_t model_flops(const struct model *model)

@@ -143,6 +143,7 @@ static enum rc create(struct backend *backend, const struct model_options *optio
     schema_init(&m->schema);
     m->backend = backend;
     m->version = 1;
+    m->written = 1;
     m->input_kind = options->input;
     m->input.image = (struct image_shape){options->channels, options->height, options->width, 1};
     m->input.is_vector = shape_is_flat(m->input);
@@ -371,6 +372,20 @@ static enum rc run_segment(struct run *run, const struct segment *segment)
     return rc == RC_OK ? close_segment(run, segment) : rc;
 }
 
+enum rc model_fill_copies(struct model *model)
+{
+    uint64_t now = atomic_load(&model_owner(model)->written);
+    enum rc rc = RC_OK;
+
+    if (model->device == NULL || model->copied == now) return RC_OK;
+    for (uint32_t s = 0; rc == RC_OK && s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s];
+        if (stage->has_copies) rc = stage->ops->prepare(model, stage, true);
+    }
+    if (rc == RC_OK) model->copied = now;
+    return rc;
+}
+
 /* In evaluation only what changed since the last time. A training pass changes running statistics,
  * and what it prepared is no good for evaluation. */
 static enum rc prepare(struct model *model, bool is_training)
@@ -381,10 +396,11 @@ static enum rc prepare(struct model *model, bool is_training)
 
     if (!is_training && model->prepared == now) return RC_OK;
     model->prepared = 0;
+    rc = model_fill_copies(model);
     for (uint32_t s = 0; rc == RC_OK && s < model->stages_count; s++) {
         struct stage *stage = &model->stages[s];
         uint64_t begin = profile_clock(model);
-        if (stage->ops->prepare == NULL) continue;
+        if (stage->ops->prepare == NULL || stage->has_copies) continue;
         rc = stage->ops->prepare(model, stage, is_training);
         if (model->profile != NULL) {
             model->profile->ns[s][0] += profile_clock(model) - begin;

@@ -14,6 +14,7 @@
 
 struct backend;
 struct model;
+struct parameter_copies; /* kernels/update.h */
 
 /* How models that compute parts of one batch add up what they know of it. Every one of them calls
  * it equally often, each from its own thread. */
@@ -74,6 +75,13 @@ uint64_t model_flops(const struct model *model);
  *  was made of parameters and buffers (packed weights) is made anew after this call, as they may be
  *  written: ask again before each change that a pass in evaluation mode is to see. */
 float *model_plane(struct model *model, enum section section);
+/** The same to be read only: what was made of it stays. */
+const float *model_values(const struct model *model, enum section section);
+/** What an update of all parameters is to write as well (optimizer_step.copies), so that the next
+ *  pass need not make it; NULL: nothing. Say so when it has: nobody else may have written since the
+ *  model_plane() that the update had. */
+const struct parameter_copies *model_copies(const struct model *model);
+void model_copies_written(struct model *model);
 /** The plane in host memory as it is now: itself, or a copy that lasts until the next call for this
  *  section, and no longer than the model. RC_NOMEM, RC_DEVICE. */
 MUST_USE enum rc model_host_plane(struct model *model, enum section section, const float **values);

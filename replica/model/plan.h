@@ -80,6 +80,8 @@ struct model {
     struct model *leader;                /* NULL: it has planes of its own */
     _Atomic(uint64_t) version;           /* of its own planes' values: see model_plane() */
     uint64_t prepared;                   /* for evaluation, at this version; 0: not */
+    _Atomic(uint64_t) written;           /* times that its own parameters may have been written */
+    uint64_t copied;                     /* copies of them are as of this time; 0: of none */
     const struct model_meeting *meeting; /* NULL: it has the whole batch */
     uint32_t lane;
     uint32_t first;          /* sample of the whole batch that its batch begins with */
@@ -122,6 +124,7 @@ struct model_device {
     bool with_targets;                /* of the last pass */
     bool is_unrecordable;             /* some call cannot be recorded */
     float *read[SECTION_COUNT];       /* copies that model_host_plane() handed out */
+    struct parameter_copies *copies;  /* which an update writes, too; NULL: there are none */
 };
 
 /* device.c */
@@ -142,6 +145,8 @@ MUST_USE enum rc model_device_read(struct model *model, enum section section, co
 void model_device_wait(const struct model *model);
 
 /* model.c: the stages alone; all on the backend. */
+/** Fill the copies that updates keep, if parameters have been written otherwise since. */
+MUST_USE enum rc model_fill_copies(struct model *model);
 MUST_USE enum rc model_run_forward(struct model *model, const float *input, uint32_t batch,
                                    bool is_training);
 /** `adds`: to the gradients of parameters, instead of overwriting them. */

@@ -22,7 +22,7 @@
 #include "replica/plane/plane.h"
 
 enum { NO_STAGE = UINT32_MAX };
-enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5, STAGE_SHAPE_BYTES = 48 };
+enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5, STAGE_COPIES_MAX = 2, STAGE_SHAPE_BYTES = 48 };
 #define STAGE_VALUES_MAX                                                                           \
     (UINT64_C(1) << 32) /* parameters, or values of an activation of a batch                       \
                          */
@@ -113,6 +113,9 @@ struct stage {
     bool uses_scratch;     /* backward wants stage_pass.scratch where it must add to dx[0] */
     bool ends_segment;     /* what follows needs all slices of this */
 
+    bool has_copies; /* copies() gave some: prepare() is called when others than the update have
+                        changed parameters */
+
     uint32_t segment;
 };
 
@@ -125,6 +128,9 @@ struct stage_ops {
     MUST_USE enum rc (*start)(struct model *model, struct stage *stage);
     /** Before the first slice of a forward pass; parameters may have changed. NULL: nothing. */
     MUST_USE enum rc (*prepare)(struct model *model, struct stage *stage, bool is_training);
+    /** Copies that prepare() fills, which an update may fill as well: how many. NULL: none. */
+    uint32_t (*copies)(struct model *model, struct stage *stage,
+                       struct parameter_copy copies[STAGE_COPIES_MAX]);
     MUST_USE enum rc (*forward)(struct model *model, struct stage *stage,
                                 const struct stage_pass *pass);
     /** After the last slice of its segment; NULL: nothing. */

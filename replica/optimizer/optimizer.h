@@ -41,8 +41,9 @@ struct optimizer_step {
     float *moments;   /* optimizer_planes() planes */
     float *values;    /* the parameters */
     float *workspace; /* optimizer_workspace() values for each part, of any contents */
-    double factor;    /* of the base rate: the schedule's, in [0, 1] */
-    uint64_t count;   /* of updates with this one */
+    const struct parameter_copies *copies; /* of the parameters, written as well; NULL: none */
+    double factor;                         /* of the base rate: the schedule's, in [0, 1] */
+    uint64_t count;                        /* of updates with this one */
 };
 
 /* One of `count` shares of a step, which may be taken side by side: values [begin, end) where each

@@ -161,6 +161,7 @@ static enum rc step_by_layers(const struct optimizer *optimizer, const struct sc
         update = optimizer->kind == UPDATE_MUON ? update_of_muon(optimizer, schema, &mine, tensor)
                                                 : update_of_layer(optimizer, &mine, tensor);
         update.plane = schema->values[SECTION_PARAMETERS];
+        update.copies = step->copies;
         rc = part->backend->ops->update(part->backend, &update, step->gradient + at,
                                         step->moments + at, step->values + at, tensor->count);
     }
@@ -184,6 +185,7 @@ enum rc optimizer_step_part(const struct optimizer *optimizer, const struct sche
     if (part->end == at) return RC_OK;
     update = optimizer_update(optimizer, optimizer->lr * step->factor, step->count);
     update.plane = schema->values[SECTION_PARAMETERS];
+    update.copies = step->copies;
     return part->backend->ops->update(part->backend, &update, step->gradient + at,
                                       step->moments == NULL ? NULL : step->moments + at,
                                       step->values + at, part->end - at);
