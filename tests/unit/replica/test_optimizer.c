@@ -60,7 +60,7 @@ static void take_step(struct table *table, const struct optimizer *optimizer, ui
                       const float *gradient, float *moments, float *values)
 {
     float workspace[4 * VALUES_MAX];
-    const struct optimizer_step step = {gradient, moments, values, workspace, 1.0, count};
+    const struct optimizer_step step = {gradient, moments, values, workspace, NULL, 1.0, count};
 
     assert_true(optimizer_workspace(optimizer, &table->schema) <= ARRAY_COUNT(workspace));
     memset(workspace, 0xff, sizeof(workspace));
@@ -403,7 +403,7 @@ static void a_failing_device_is_told(void **state)
     ops.update = broken_update;
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++) {
         struct optimizer optimizer = parsed(texts[i]);
-        const struct optimizer_step step = {g, moments, x, NULL, 1.0, 1};
+        const struct optimizer_step step = {g, moments, x, NULL, NULL, 1.0, 1};
         assert_int_equal(optimizer_step(&optimizer, &broken, &table.schema, &step), RC_DEVICE);
     }
     ops.scale = broken_scale;
@@ -507,7 +507,7 @@ static void parts_of_a_step_are_the_step(void **state)
             g[i] = (float)cos(3.0 * (double)i);
         }
         for (uint64_t k = 1; k <= 2; k++) {
-            struct optimizer_step step = {g, moments[0], x[0], workspace, 1.0, k};
+            struct optimizer_step step = {g, moments[0], x[0], workspace, NULL, 1.0, k};
             assert_int_equal(optimizer_step(&optimizer, cpu, &schema, &step), RC_OK);
             step.moments = moments[1];
             step.values = x[1];
