@@ -148,13 +148,17 @@ static struct population_watched *find_or_add(struct population *population, str
     return found;
 }
 
-void population_refuse(struct population *population, struct peer_id from)
+bool population_refuse(struct population *population, struct peer_id from,
+                       const struct population_told *told, double loss)
 {
-    struct population_watched *watched = find_or_add(population, from);
+    struct population_watched *watched;
 
+    population->refused++;
+    if (loss <= (1 + population->settings.margin) * told->loss) return false; /* we got on */
+    watched = find_or_add(population, from);
     if (watched->refused < POPULATION_DOUBLINGS_MAX) watched->refused++;
     watched->until = population->scores + (UINT64_C(1) << (2 * watched->refused));
-    population->refused++;
+    return true;
 }
 
 bool population_is_watched(const struct population *population, struct peer_id from)
@@ -194,7 +198,6 @@ uint64_t population_bound_count(uint64_t said, uint64_t own, uint64_t median, ui
     const uint64_t middle = own > median ? own : median;
     uint64_t most;
 
-    if (__builtin_mul_overflow(middle, 2, &most)) most = UINT64_MAX;
-    if (__builtin_add_overflow(most, slack, &most)) most = UINT64_MAX;
+    if (__builtin_add_overflow(middle, slack, &most)) most = UINT64_MAX;
     return said < most ? said : most;
 }

@@ -85,8 +85,12 @@ bool population_is_comparable(const struct population *population,
                               const struct population_told *other);
 /** ...and the other one is to be copied. */
 bool population_prefers(const struct population *population, const struct population_told *other);
-/** What it gave came to nothing: it is left alone for 4, 16, 64... scores. */
-void population_refuse(struct population *population, struct peer_id from);
+/** What it gave is not taken, as it is not better than ours: it is of loss `loss` here, NaN: none
+ *  came. If that is worse than was `told`, it is left alone for 4, 16, 64... scores. True: so it
+ * is.
+ */
+bool population_refuse(struct population *population, struct peer_id from,
+                       const struct population_told *told, double loss);
 bool population_is_watched(const struct population *population, struct peer_id from);
 /** Its model was taken: its rates are ours, as far as they are in bounds, and are explored. `loss`:
  *  as measured here, at `step`. */
@@ -95,8 +99,8 @@ void population_take(struct population *population, struct peer_id from,
 /** The loss is no number any more, and the last good model is back: with half of the rate. Whoever
  *  is not lost is better. */
 void population_ran_away(struct population *population);
-/** A step or a count of samples that another says of its model: no more than twice what this peer
- *  and the median of others have, and `slack`. */
+/** A step or a count of samples that another says of its model: no more than `slack` beyond this
+ *  peer's and the `median` of what others than that one say, UINT64_MAX: there are no others. */
 uint64_t population_bound_count(uint64_t said, uint64_t own, uint64_t median, uint64_t slack);
 
 #endif

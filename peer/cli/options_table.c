@@ -295,6 +295,10 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH) | ON(INSPECT), "N", NULL, 1, 65536,
      "samples a step (default by model: 64; for text 32, gpt2-small 4)", OF_RUN},
+    {"heads-loss", OPTION_CHOICE, GROUP_TRAINING, RUNS, "mean|ensemble|oracle", "mean", 0, 0,
+     "what the heads of a model that ends in ]heads learn: each for itself, the answer they give "
+     "together, or only the best of each sample",
+     OF_RUN},
     {"clip", OPTION_REAL, GROUP_TRAINING, RUNS | ON(DISTILL), "NORM", NULL, 1e-12, 1e12,
      "shorten gradients whose norm is above this (default: never)", OF_RUN},
     {"ema", OPTION_REAL, GROUP_TRAINING, RUNS, "BETA", NULL, 0, 0.9999999,
@@ -340,6 +344,10 @@ const struct option_row option_rows[] = {
      "with whom: complete, groups:SIZE, grid:SIZE, pairs (those on faster lines more often; "
      "pairs,uniform: all alike), or a graph: ring, torus, hypercube, "
      "exponential, one-peer-exponential, random:DEGREE (default by method)",
+     OF_RUN},
+    {"share", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", "all", 0, 0,
+     "what of the model is averaged: all, or trunk:K, the first K layers with weights; what lies "
+     "behind them stays each peer's own",
      OF_RUN},
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how chunks travel: group, pair, edges, mirror or push (default by method); group:direct, "

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
 #include "peer/session/averaged_model.h"
@@ -200,6 +201,33 @@ static uint64_t model_seed(const struct session *session, uint64_t seed, struct 
     return rng_mix(seed, load_le64(hash_of(part, strlen(part)).bytes));
 }
 
+/* --share: layers of the trunk; 0: all. */
+static enum rc read_trunk(const struct session *session, uint32_t *trunk, struct fault *why)
+{
+    static const char form[] = "trunk:";
+    const char *share = options_text(session->options, "share");
+    const struct strategy *strategy = &session->strategy;
+    uint64_t layers = 0;
+
+    *trunk = 0;
+    if (share == NULL || strcmp(share, "all") == 0) return RC_OK;
+    if (strncmp(share, form, sizeof form - 1) != 0 ||
+        !units_parse_count(share + sizeof form - 1, &layers) || layers == 0 || layers > 10000) {
+        return fault_set(why, RC_USAGE,
+                         "--share %s: expected all, or trunk:K with K layers from 1 to 10000",
+                         share);
+    }
+    if (!strategy->is_averaging || strategy->tracks || strategy->mixes_answers ||
+        strategy->moments == MOMENTS_AVERAGE) {
+        return fault_set(why, RC_USAGE,
+                         "--share %s: not with --averaging %s%s; take another method, or share all",
+                         share, strategy->name,
+                         strategy->moments == MOMENTS_AVERAGE ? " --moments average" : "");
+    }
+    *trunk = (uint32_t)layers;
+    return RC_OK;
+}
+
 static enum rc create_learner(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -221,6 +249,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
         .accumulate = (uint32_t)options_count(options, "accumulate"),
         .hogwild = (uint32_t)options_count(options, "hogwild"),
         .ema = options_real(options, "ema"),
+        .heads_loss = options_text(options, "heads-loss"),
         .holds_out = session->strategy.is_population,
         .lr = options_real(options, "lr"),
         .batch = batch_of(options),
@@ -233,6 +262,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
         .threads = (uint32_t)options_count(options, "threads")};
     enum rc rc = settings_read_labels(options, labels, sizeof labels, why);
 
+    if (rc == RC_OK) rc = read_trunk(session, &replica.trunk, why);
     if (rc == RC_OK) rc = command_backend(options, &session->backend, why);
     if (rc != RC_OK) return rc;
     CHECK(prefetch_parse(options_text(options, "prefetch"), &replica.prefetch));

@@ -24,13 +24,21 @@ static const struct {
     const char *name;
     enum kind kind;
 } rows[] = {
-    {"data", GIVEN},       {"labels", ALWAYS},      {"model", ALWAYS},    {"averaging", ALWAYS},
-    {"topology", GIVEN},   {"exchange", GIVEN},     {"codec", GIVEN},     {"rule", GIVEN},
-    {"pace", GIVEN},       {"moments", GIVEN},      {"optimizer", GIVEN}, {"lr", GIVEN},
-    {"lr-scaling", GIVEN}, {"schedule", ALWAYS},    {"batch", GIVEN},     {"accumulate", GIVEN},
-    {"clip", GIVEN},       {"augment", GIVEN},      {"shard", ALWAYS},    {"seed", ALWAYS},
-    {"steps", GOAL},       {"epochs", GOAL},        {"time", GOAL},       {"target-accuracy", GOAL},
-    {"target-loss", GOAL}, {"start-with", WAITING}, {"probe", GIVEN},
+    {"data", GIVEN},       {"labels", ALWAYS},
+    {"model", ALWAYS},     {"averaging", ALWAYS},
+    {"topology", GIVEN},   {"exchange", GIVEN},
+    {"codec", GIVEN},      {"rule", GIVEN},
+    {"share", GIVEN},      {"heads-loss", GIVEN},
+    {"pace", GIVEN},       {"moments", GIVEN},
+    {"optimizer", GIVEN},  {"lr", GIVEN},
+    {"lr-scaling", GIVEN}, {"schedule", ALWAYS},
+    {"batch", GIVEN},      {"accumulate", GIVEN},
+    {"clip", GIVEN},       {"augment", GIVEN},
+    {"shard", ALWAYS},     {"seed", ALWAYS},
+    {"steps", GOAL},       {"epochs", GOAL},
+    {"time", GOAL},        {"target-accuracy", GOAL},
+    {"target-loss", GOAL}, {"start-with", WAITING},
+    {"probe", GIVEN},
 };
 
 /* Data that are the same on every machine: not a file of one. */

@@ -48,7 +48,7 @@ static enum rc export_buffers(struct replica *r, float *out)
 {
     const struct schema *schema = model_schema(r->model);
     const struct backend_ops *ops = r->backend->ops;
-    size_t values = schema->values[SECTION_PARAMETERS], buffers = schema->values[SECTION_BUFFERS];
+    size_t values = schema->shared_parameters, buffers = schema->shared_buffers;
     enum rc rc;
 
     if (buffers == 0) return RC_OK;
@@ -61,7 +61,7 @@ static enum rc export_buffers(struct replica *r, float *out)
 static enum rc export_mixed(struct replica *r, float *out)
 {
     const float *parameters = model_plane(r->model, SECTION_PARAMETERS);
-    size_t bytes = model_schema(r->model)->values[SECTION_PARAMETERS] * sizeof(float);
+    size_t bytes = model_schema(r->model)->shared_parameters * sizeof(float);
     enum rc rc = r->backend->ops->download(r->backend, out, parameters, bytes);
 
     return rc == RC_OK ? export_buffers(r, out) : rc;
@@ -113,7 +113,7 @@ static enum rc import_mixed(struct replica *r, const float *difference)
 
     if (rc != RC_OK) return rc;
     return add_difference(r, SECTION_PARAMETERS, difference,
-                          model_schema(r->model)->values[SECTION_PARAMETERS]);
+                          model_schema(r->model)->shared_parameters);
 }
 
 static float *section_of(struct replica *r, enum section section, size_t count)
@@ -201,7 +201,7 @@ static const float *replica_export_view(struct learner *learner, float *out, siz
     if (!r->backend->is_host) return NULL;
     backend_bind_thread(r->backend);
     rc = export_buffers(r, out);
-    *count = model_schema(r->model)->values[SECTION_PARAMETERS];
+    *count = model_schema(r->model)->shared_parameters;
     model_profiler_add(r->profiler, PROFILE_SNAPSHOTS, begin);
     return rc == RC_OK ? model_plane(r->model, SECTION_PARAMETERS) : NULL;
 }
@@ -522,6 +522,47 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
 }
 
+/* What several heads learn: together, or each for itself. */
+static enum rc read_heads(struct replica *r, const struct replica_options *options,
+                          struct fault *why)
+{
+    enum heads_loss loss = HEADS_MEAN;
+
+    r->objective = options->objective;
+    if (options->heads_loss == NULL) return RC_OK;
+    if (!heads_loss_parse(options->heads_loss, &loss)) {
+        return fault_set(why, RC_USAGE, "--heads-loss %s: choose mean, ensemble or oracle",
+                         options->heads_loss);
+    }
+    if (loss == HEADS_MEAN) return RC_OK;
+    if (options->hogwild > 0) {
+        return fault_set(why, RC_USAGE,
+                         "--heads-loss %s: not with --hogwild; leave one of them out",
+                         options->heads_loss);
+    }
+    if (r->objective == NULL) r->objective = task_heads_objective(loss);
+    return RC_OK;
+}
+
+/* What the flags say of parts of the model, once it is known. */
+static enum rc check_parts(struct replica *r, const struct replica_options *options,
+                           struct fault *why)
+{
+    const bool is_of_heads = r->objective != NULL && options->objective == NULL;
+
+    if (is_of_heads && r->task.heads == 1) {
+        return fault_set(why, RC_USAGE,
+                         "--heads-loss %s: the model has one head; end --model with a block of "
+                         "them, as in '[ linear:classes | linear:classes ]heads'",
+                         options->heads_loss);
+    }
+    if (options->trunk == 0 || model_set_trunk(r->model, options->trunk)) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--share trunk:%u: the model has no more than %u layers with weights, and the "
+                     "last of them is a peer's own; take fewer",
+                     options->trunk, schema_layers(model_schema(r->model)));
+}
+
 enum rc replica_make(size_t bytes, struct backend *backend, const struct replica_options *options,
                      struct replica **replica, struct fault *why)
 {
@@ -538,14 +579,13 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
     r->learner.ops = &replica_ops;
     r->backend = backend;
     r->stream_seed = options->stream_seed;
-    r->objective = options->objective;
+    rc = read_heads(r, options, why);
     if (options->threads > 0 && backend->is_host) backend->threads = options->threads;
-    if (options->objective != NULL && backend->is_apart)
-        backend->threads = 1; /* loss: on the host */
+    if (r->objective != NULL && backend->is_apart) backend->threads = 1; /* loss: on the host */
     if (options->dataset != NULL) data = *options->dataset;
     if (options->labels != NULL) data.labels = options->labels;
     if (options->labels != NULL) data.labels_of = options->labels_of;
-    rc = read_options(r, options, why);
+    if (rc == RC_OK) rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_spec_parse(options->shard, options->shard_of, &shard.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &shard.augment, why);
     if (rc == RC_OK) rc = dataset_open(options->data, &data, &r->dataset, why);
@@ -553,6 +593,7 @@ enum rc replica_make(size_t bytes, struct backend *backend, const struct replica
         rc = replica_blocks_held(dataset_info(r->dataset), &r->blocks_held, why);
     }
     if (rc == RC_OK) rc = make_model(r, options, why);
+    if (rc == RC_OK) rc = check_parts(r, options, why);
     shard.batch = r->batch;
     shard.blocks_held = r->blocks_held;
     if (rc == RC_OK) {

@@ -25,7 +25,10 @@ struct replica_options {
     const char *labels_of;                  /* likewise */
     const struct dataset_options *dataset;  /* how it is opened; NULL: as `model`, `seed` want it */
     const struct task_objective *objective; /* kept; NULL: the task's own loss (task.h) */
-    uint64_t samples_max;                   /* of the shard, see shard_options; 0: all */
+    const char *heads_loss; /* of a model with heads: see replica/model/loss.h; NULL: mean */
+    uint32_t trunk; /* of so many layers with weights SECTION_MIXED is, from the input on, and what
+                       lies behind them is this peer's own; 0: all */
+    uint64_t samples_max;  /* of the shard, see shard_options; 0: all */
     bool holds_out;        /* some training samples are in no shard, and are for validate() alone */
     const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */

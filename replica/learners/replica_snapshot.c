@@ -30,7 +30,7 @@ enum rc replica_snapshot_create(struct learner *learner, enum codec_format forma
 static enum rc take_statistics(struct replica *r, struct snapshot *snapshot)
 {
     const struct schema *schema = model_schema(r->model);
-    size_t values = schema->values[SECTION_PARAMETERS], buffers = schema->values[SECTION_BUFFERS];
+    size_t values = schema->shared_parameters, buffers = schema->shared_buffers;
     float *mixed;
     enum rc rc;
 
@@ -56,7 +56,7 @@ enum rc replica_snapshot_take(struct learner *learner, struct snapshot *snapshot
 
     backend_bind_thread(r->backend);
     rc = snapshot->ops->take(snapshot, 0, model_values(r->model, SECTION_PARAMETERS),
-                             model_schema(r->model)->values[SECTION_PARAMETERS]);
+                             model_schema(r->model)->shared_parameters);
     if (rc == RC_OK) rc = take_statistics(r, snapshot);
     if (rc == RC_OK) rc = snapshot->ops->seal(snapshot);
     model_profiler_add(r->profiler, PROFILE_SNAPSHOTS, begin);
@@ -74,7 +74,7 @@ enum rc replica_snapshot_apply(struct learner *learner, struct snapshot *snapsho
     rc = replica_mix_statistics(r, difference);
     if (rc == RC_OK) {
         rc = snapshot->ops->apply(snapshot, 0, model_plane(r->model, SECTION_PARAMETERS),
-                                  model_schema(r->model)->values[SECTION_PARAMETERS]);
+                                  model_schema(r->model)->shared_parameters);
     }
     if (rc == RC_OK) rc = team_spread(r->team, SECTION_PARAMETERS);
     model_profiler_add(r->profiler, PROFILE_SNAPSHOTS, begin);

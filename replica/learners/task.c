@@ -238,6 +238,37 @@ static enum rc judge_part(void *context, const struct team_outputs *outputs)
     return rc;
 }
 
+static enum rc prepare_heads(void *context, struct task *task, const struct batch *batch)
+{
+    (void)context, (void)task, (void)batch; /* labels are there */
+    return RC_OK;
+}
+
+static enum rc judge_ensemble(void *context, const struct task *task, const struct batch *batch,
+                              size_t first, const struct loss_rows *rows, uint64_t *hits)
+{
+    (void)context, (void)batch;
+    *hits += loss_rows_heads(rows, task->labels + first, task->heads, HEADS_ENSEMBLE);
+    return RC_OK;
+}
+
+static enum rc judge_oracle(void *context, const struct task *task, const struct batch *batch,
+                            size_t first, const struct loss_rows *rows, uint64_t *hits)
+{
+    (void)context, (void)batch;
+    *hits += loss_rows_heads(rows, task->labels + first, task->heads, HEADS_ORACLE);
+    return RC_OK;
+}
+
+const struct task_objective *task_heads_objective(enum heads_loss loss)
+{
+    static const struct task_objective ensemble = {prepare_heads, judge_ensemble, NULL};
+    static const struct task_objective oracle = {prepare_heads, judge_oracle, NULL};
+
+    if (loss == HEADS_MEAN) return NULL;
+    return loss == HEADS_ENSEMBLE ? &ensemble : &oracle;
+}
+
 enum rc task_forward(struct task *task, const struct task_pass *pass, struct task_score *score)
 {
     const struct batch *batch = pass->batch;

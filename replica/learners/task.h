@@ -9,6 +9,7 @@
 #include "replica/data/dataset.h"
 #include "replica/formats/model_file.h"
 #include "replica/learners/team.h"
+#include "replica/model/loss.h"
 
 struct task {
     enum data_target target;
@@ -54,7 +55,6 @@ const uint32_t *task_labels(struct task *task, const struct batch *batch);
 struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
                             float *gradient);
 
-struct loss_rows; /* replica/model/loss.h */
 /* Another loss instead, computed on the host: distill/distill.c has one. What either returns ends
  * the step. */
 struct task_objective {
@@ -66,6 +66,9 @@ struct task_objective {
                     const struct loss_rows *rows, uint64_t *hits);
     void *context;
 };
+
+/** What several heads learn together; NULL: HEADS_MEAN, which is the task's own. Constant. */
+const struct task_objective *task_heads_objective(enum heads_loss loss);
 
 /* A pass of a team over a batch. */
 struct task_pass {

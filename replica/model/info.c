@@ -54,6 +54,11 @@ void model_set_meaning(struct model *model, struct digest meaning)
     model->schema.meaning = meaning;
 }
 
+bool model_set_trunk(struct model *model, uint32_t layers)
+{
+    return schema_set_trunk(&model->schema, layers);
+}
+
 uint32_t model_channels(const struct model *model)
 {
     return model->input.image.channels;

@@ -11,12 +11,12 @@
 #include "base/words.h"
 #include "kernels/activation.h"
 #include "kernels/sequence.h"
+#include "replica/model/loss.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { NESTING_MAX = 8, FILTER_MAX = 15 };
-enum { HEADS_MAX = 16 }; /* as many as a block may have branches */
 
 #define KEY(name)  (1u << LAYER_##name)
 #define CONV_KEYS  (KEY(STRIDE) | KEY(PAD) | KEY(DILATION) | KEY(GROUPS) | KEY(BIAS) | KEY(WN))

@@ -9,6 +9,9 @@
 #include "base/check.h"
 #include "kernels/softmax.h"
 
+#include <math.h>
+#include <string.h>
+
 static double mean_of(double sum, uint32_t counted)
 {
     return counted > 0 ? sum / counted : 0.0;
@@ -33,6 +36,60 @@ uint32_t loss_rows_cross_entropy(const struct loss_rows *rows, const uint32_t *l
         .gradient = rows->gradient,
         .losses = rows->losses,
     });
+}
+
+bool heads_loss_parse(const char *text, enum heads_loss *loss)
+{
+    static const char *const names[HEADS_LOSSES] = {"mean", "ensemble", "oracle"};
+
+    for (int i = 0; i < HEADS_LOSSES; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *loss = (enum heads_loss)i;
+        return true;
+    }
+    return false;
+}
+
+/* Of heads with these losses: the loss of all, and what each one's gradient is multiplied by, which
+ * the mean has as 1. exp(-loss) is the probability of the right class; the least loss goes out of
+ * the sum first, so that no other underflows with it. */
+static double share(const double *losses, uint32_t heads, enum heads_loss kind, double *shares)
+{
+    double sum = 0;
+    uint32_t best = 0;
+
+    for (uint32_t m = 1; m < heads; m++) {
+        if (losses[m] < losses[best]) best = m;
+    }
+    for (uint32_t m = 0; m < heads; m++) {
+        shares[m] = kind == HEADS_ORACLE ? m == best : exp(losses[best] - losses[m]);
+        sum += shares[m];
+    }
+    for (uint32_t m = 0; m < heads; m++) {
+        shares[m] *= heads / sum;
+    }
+    return kind == HEADS_ORACLE ? losses[best] : losses[best] - log(sum / heads);
+}
+
+uint32_t loss_rows_heads(const struct loss_rows *rows, const uint32_t *labels, uint32_t heads,
+                         enum heads_loss loss)
+{
+    const uint32_t hits = loss_rows_cross_entropy(rows, labels);
+
+    CHECK(heads > 1 && heads <= HEADS_MAX && rows->rows % heads == 0);
+    for (size_t r = 0; r < rows->rows && loss != HEADS_MEAN; r += heads) {
+        double *losses = rows->losses + r, shares[HEADS_MAX];
+        float *gradient = rows->gradient != NULL ? rows->gradient + r * rows->outputs : NULL;
+        const double all = share(losses, heads, loss, shares);
+
+        for (uint32_t m = 0; m < heads; m++) {
+            losses[m] = labels[r] == LABEL_IGNORE ? 0 : all;
+            for (uint32_t c = 0; gradient != NULL && c < rows->outputs; c++) {
+                gradient[m * rows->outputs + c] *= (float)shares[m];
+            }
+        }
+    }
+    return hits;
 }
 
 uint32_t loss_rows_distillation(const struct loss_rows *rows, const struct loss_teaching *teaching)

@@ -2,6 +2,7 @@
 #ifndef GRAPEVINE_REPLICA_MODEL_LOSS_H
 #define GRAPEVINE_REPLICA_MODEL_LOSS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,24 @@ struct loss_teaching {
 uint32_t loss_rows_cross_entropy(const struct loss_rows *rows, const uint32_t *labels);
 uint32_t loss_rows_distillation(const struct loss_rows *rows, const struct loss_teaching *teaching);
 void loss_rows_squared(const struct loss_rows *rows, const float *targets);
+
+/* What several heads of a model learn together, a group of rows next to each other (TreeNet: Lee et
+ * al. 2015, arXiv:1511.06314). Of a head with cross-entropy L_m and p_m for the right class:
+ *
+ *   mean      1/M sum L_m: each for itself
+ *   ensemble  -log(1/M sum p_m): of the answer that they give together; head m's gradient is that
+ *             of its own loss by its share p_m / sum p_k: who knows more learns more
+ *   oracle    min L_m: only the best head of each row learns, so they come to know unlike things
+ */
+enum { HEADS_MAX = 16 }; /* as many as a block may have branches */
+
+enum heads_loss { HEADS_MEAN, HEADS_ENSEMBLE, HEADS_ORACLE, HEADS_LOSSES };
+/** The names above; false for anything else. */
+bool heads_loss_parse(const char *text, enum heads_loss *loss);
+/** rows->rows is a multiple of `heads` > 1, labels are alike in a group, and rows->counted counts
+ *  each head. All losses of a group are the group's. Hits are each head's own. */
+uint32_t loss_rows_heads(const struct loss_rows *rows, const uint32_t *labels, uint32_t heads,
+                         enum heads_loss loss);
 
 /* Losses return the mean over rows (nats) and write d(loss)/d(logits) where `gradient` is not NULL;
  * it may be the memory of the logits. Rows labelled LABEL_IGNORE (kernels/softmax.h: padding) count

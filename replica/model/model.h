@@ -173,6 +173,8 @@ void model_keep_normalisation(struct model *model);
 uint32_t model_channels(const struct model *model);
 /** What its planes mean besides their shapes, for schema_digest(). */
 void model_set_meaning(struct model *model, struct digest meaning);
+/** See schema_set_trunk(). */
+bool model_set_trunk(struct model *model, uint32_t layers);
 const float *model_mean(const struct model *model);
 const float *model_scale(const struct model *model);
 

@@ -5,10 +5,10 @@
 
 void mixture_fill(const struct schema *schema, float *mixed)
 {
-    const float *buffers = mixed + schema->values[SECTION_PARAMETERS];
-    float *square = mixed + schema->values[SECTION_PARAMETERS] + schema->values[SECTION_BUFFERS];
+    const float *buffers = mixed + schema->shared_parameters;
+    float *square = mixed + schema->shared_parameters + schema->shared_buffers;
 
-    for (uint32_t t = 0; t < schema->tensors_count; t++) {
+    for (uint32_t t = 0; t < schema->shared_tensors; t++) {
         const struct tensor *mean = &schema->tensors[t];
 
         if (!schema_is_mean(schema, t)) continue;
@@ -33,10 +33,10 @@ static void pool(size_t count, const float *difference[3], float *means, float *
 
 void mixture_apply(const struct schema *schema, const float *difference, float *buffers)
 {
-    const float *added = difference + schema->values[SECTION_PARAMETERS];
-    const float *square = added + schema->values[SECTION_BUFFERS];
+    const float *added = difference + schema->shared_parameters;
+    const float *square = added + schema->shared_buffers;
 
-    for (uint32_t t = 0; t < schema->tensors_count; t++) {
+    for (uint32_t t = 0; t < schema->shared_tensors; t++) {
         const struct tensor *tensor = &schema->tensors[t];
         const size_t at = tensor->offset;
 

@@ -81,7 +81,55 @@ enum rc schema_add(struct schema *schema, const char *name, enum section section
     if (schema->tensors_count > 1 && schema_is_mean(schema, schema->tensors_count - 2)) {
         schema->values[SECTION_MIXED] += tensor.count; /* the squares of the means */
     }
+    schema->shared_parameters = schema->values[SECTION_PARAMETERS];
+    schema->shared_buffers = schema->values[SECTION_BUFFERS];
+    schema->shared_tensors = schema->tensors_count;
     return RC_OK;
+}
+
+/* Of another layer than the tensor with parameters before it. */
+static bool begins_layer(const struct schema *schema, uint32_t index)
+{
+    const struct tensor *tensor = &schema->tensors[index], *before = NULL;
+    const char *point = strrchr(tensor->name, '.');
+    size_t length = point == NULL ? strlen(tensor->name) : (size_t)(point - tensor->name) + 1;
+
+    if (tensor->section != SECTION_PARAMETERS) return false;
+    for (uint32_t i = 0; i < index; i++) {
+        if (schema->tensors[i].section == SECTION_PARAMETERS) before = &schema->tensors[i];
+    }
+    return before == NULL || strncmp(before->name, tensor->name, length) != 0;
+}
+
+uint32_t schema_layers(const struct schema *schema)
+{
+    uint32_t layers = 0;
+
+    for (uint32_t i = 0; i < schema->tensors_count; i++) {
+        layers += begins_layer(schema, i);
+    }
+    return layers;
+}
+
+/* Tensors are in layer order, so those of a trunk are the first in each section. */
+bool schema_set_trunk(struct schema *schema, uint32_t layers)
+{
+    uint32_t begun = 0, end = 0;
+    size_t counts[SECTION_COUNT] = {0}, squares = 0;
+
+    if (layers == 0 || layers >= schema_layers(schema)) return false;
+    while (end < schema->tensors_count) {
+        begun += begins_layer(schema, end);
+        if (begun > layers) break;
+        counts[schema->tensors[end].section] += schema->tensors[end].count;
+        if (schema_is_mean(schema, end)) squares += schema->tensors[end].count;
+        end++;
+    }
+    schema->shared_tensors = end;
+    schema->shared_parameters = counts[SECTION_PARAMETERS];
+    schema->shared_buffers = counts[SECTION_BUFFERS];
+    schema->values[SECTION_MIXED] = counts[SECTION_PARAMETERS] + counts[SECTION_BUFFERS] + squares;
+    return true;
 }
 
 /* The part of a name behind its last point. */

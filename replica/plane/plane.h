@@ -52,7 +52,10 @@ struct schema {
     uint32_t tensors_count;
     uint32_t tensors_max;
     size_t values[SECTION_COUNT]; /* of each section; GRADIENT equals PARAMETERS */
-    struct digest meaning;        /* of what is computed with them, and of what; zero: anything */
+    /* What SECTION_MIXED is of: all, or the first of them (schema_set_trunk). */
+    size_t shared_parameters, shared_buffers;
+    uint32_t shared_tensors;
+    struct digest meaning; /* of what is computed with them, and of what; zero: anything */
 };
 
 void schema_init(struct schema *schema);
@@ -60,6 +63,11 @@ void schema_deinit(struct schema *schema);
 /** Append one tensor at the end of its section. RC_NOMEM, RC_LIMIT, RC_SHAPE on an empty shape. */
 MUST_USE enum rc schema_add(struct schema *schema, const char *name, enum section section,
                             const uint32_t *shape, uint32_t rank);
+/** Layers with parameters: tensors whose names are alike up to the last point. */
+uint32_t schema_layers(const struct schema *schema);
+/** Of so many of these, from the input on, SECTION_MIXED is, with their statistics. False: there
+ * are no more than that. */
+bool schema_set_trunk(struct schema *schema, uint32_t layers);
 /** Whether it is a running mean, with its variance in the tensor behind it: named `X.running_mean`
  *  and `X.running_variance`, equally many values. */
 bool schema_is_mean(const struct schema *schema, uint32_t tensor);

@@ -282,6 +282,26 @@ static inline void claim_lineage(struct evil *e, uint64_t now_ns)
     node->model_samples = (node->model_samples | UINT64_C(1) << 40) * 2;
 }
 
+/* ---- lies about how good its model is ---- */
+
+/* The best of all, of any step, with rates to ruin whoever takes them. */
+static inline bool boast(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    if (message->type != MESSAGE_SCORE) return true;
+    message->as.score.loss = 0;
+    message->as.score.step = UINT64_C(1) << 62;
+    message->as.score.rate = 1e30f;
+    message->as.score.decay = 1e30f;
+    return true;
+}
+
+/* ...and nothing comes of it. */
+static inline bool boast_only(struct evil *e, struct peer_id to, struct message *message)
+{
+    return boast(e, to, message) && message->type != MESSAGE_STATE_MANIFEST;
+}
+
 /* ---- what stalls ---- */
 
 static inline void take_leases(struct evil *e, uint64_t now_ns)
@@ -500,6 +520,10 @@ static const struct evil_behaviour lies[] = {
     {.name = "donor-values", .exchanges = EVIL_ALL, .on_donation = donate_noise},
     {.name = "donor-counts", .exchanges = EVIL_ALL, .on_donation = donate_counts},
     {.name = "donor-moments", .exchanges = EVIL_ALL, .on_donation = donate_moments},
+    /* of how good it is (--averaging pbt), which no exchange hears */
+    {.name = "boasts", .on_send = boast, .on_donation = donate_noise},
+    {.name = "boasts-counts", .on_send = boast, .on_donation = donate_counts},
+    {.name = "boasts-only", .on_send = boast_only},
     /* of time */
     {.name = "leases", .exchanges = EVIL_ALL, .on_tick = take_leases},
     {.name = "invented-members", .exchanges = EVIL_ALL, .each_second = invent_members},

@@ -66,6 +66,12 @@ static void fill_hello(const struct node *node, struct hello *hello)
     tell_data(options, hello);
     strategy_method(options->strategy, lane_moments_name(node), hello->method,
                     sizeof hello->method);
+    if (!lane_shares_all(node)) {
+        const size_t length = strlen(hello->method);
+
+        snprintf(hello->method + length, sizeof hello->method - length, ", trunk of %zu",
+                 node->schema->shared_parameters);
+    }
 }
 
 enum rc door_create(struct node *node)

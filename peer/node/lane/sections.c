@@ -32,6 +32,42 @@ enum rc lane_assign(struct node *node, enum section section, const float *values
     return learner->ops->assign_section(learner, section, values, node->schema->values[section]);
 }
 
+bool lane_shares_all(const struct node *node)
+{
+    return node->schema->shared_parameters == node->values;
+}
+
+/* What another member gave of a section, of which each of its planes of `plane` values is shared in
+ * its first `shared`; the rest stays ours. */
+static enum rc overlay(struct node *node, enum section section, const float *values, size_t plane,
+                       size_t shared, float *out)
+{
+    const size_t count = node->schema->values[section];
+    enum rc rc = RC_OK;
+
+    if (shared < plane) rc = lane_export(node, section, out);
+    for (size_t at = 0; rc == RC_OK && at < count; at += plane) {
+        memcpy(out + at, values + at, shared * sizeof *out);
+    }
+    return rc;
+}
+
+/* Whole where all of it is shared. */
+static enum rc assign_shared(struct node *node, enum section section, const float *values,
+                             size_t shared)
+{
+    const size_t count = node->schema->values[section];
+    float *merged;
+    enum rc rc;
+
+    if (shared == count) return lane_assign(node, section, values);
+    merged = mem_aligned(count * sizeof *merged);
+    rc = merged == NULL ? RC_NOMEM : overlay(node, section, values, count, shared, merged);
+    if (rc == RC_OK) rc = lane_assign(node, section, merged);
+    mem_free(merged);
+    return rc;
+}
+
 /* As the method could have made them: a donor may say what it likes, and changes come rounded. */
 static enum rc assign_moments(struct node *node, const float *values)
 {
@@ -41,7 +77,12 @@ static enum rc assign_moments(struct node *node, const float *values)
     enum rc rc;
 
     if (moments == NULL) return RC_NOMEM;
-    memcpy(moments, values, count * sizeof(float));
+    rc = overlay(node, SECTION_MOMENTS, values, node->values, node->schema->shared_parameters,
+                 moments);
+    if (rc != RC_OK) {
+        mem_free(moments);
+        return rc;
+    }
     if (learner->bound_moments != NULL) learner->bound_moments(node->lane->learner, moments, count);
     rc = lane_assign(node, SECTION_MOMENTS, moments);
     mem_free(moments);
@@ -55,10 +96,11 @@ enum rc lane_replace(struct node *node, const struct lane_model *model)
 
     if (model->input != NULL) rc = lane_assign(node, SECTION_INPUT, model->input);
     if (rc == RC_OK && model->parameters != NULL) {
-        rc = lane_assign(node, SECTION_PARAMETERS, model->parameters);
+        rc = assign_shared(node, SECTION_PARAMETERS, model->parameters,
+                           node->schema->shared_parameters);
     }
     if (rc == RC_OK && model->buffers != NULL) {
-        rc = lane_assign(node, SECTION_BUFFERS, model->buffers);
+        rc = assign_shared(node, SECTION_BUFFERS, model->buffers, node->schema->shared_buffers);
     }
     if (rc == RC_OK && model->moments != NULL) rc = assign_moments(node, model->moments);
     if (rc != RC_OK) return rc;

@@ -314,7 +314,7 @@ static enum rc check_buffers(struct node *node)
     const float *values = joiner_section(node->models->joiner, SECTION_BUFFERS, &count);
 
     if (values == NULL) return RC_OK;
-    sketch_make(values, count, check->seed, &own);
+    sketch_make(values, node->schema->shared_buffers, check->seed, &own);
     opinion = sketch_judge_buffers(&own, check->answers, check->answered);
     if (opinion.verdict != SKETCH_REFUSED) return RC_OK;
     node->models->taking.opinion = opinion;
@@ -360,7 +360,7 @@ enum rc models_check_run(struct node *node)
     CHECK(values != NULL);
     if (check->answered < WITNESSES) return judge_unchecked(node);
     for (uint32_t section = SECTION_PARAMETERS; values != NULL; section = SECTION_RULE) {
-        sketch_make(values, node->values, check->seed, &own);
+        sketch_make(values, node->schema->shared_parameters, check->seed, &own);
         taking->opinion = sketch_judge(&own, round, check->answers, check->answered);
         if (taking->opinion.verdict == SKETCH_REFUSED) {
             if (!is_split(taking)) return RC_AUTH;

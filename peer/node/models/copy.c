@@ -31,7 +31,8 @@ static enum rc copy_rule(struct models_donation *donation)
     struct donor_snapshot *snapshot = &donation->snapshot;
 
     if (donation->rule_count == 0) return RC_OK;
-    memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
+    memcpy(snapshot->values[0], donation->rule[0],
+           donation->node->schema->shared_parameters * sizeof(float));
     for (size_t i = 0; i < donation->rule_count; i++) {
         size_t count = donation->node->mixed;
         float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count, NULL);
@@ -40,6 +41,21 @@ static enum rc copy_rule(struct models_donation *donation)
         memcpy(plane, donation->rule[i], count * sizeof(float));
     }
     return RC_OK;
+}
+
+/* What is this peer's own is nobody else's. */
+static void clear_private(const struct node *node, enum section section, float *plane)
+{
+    const struct schema *schema = node->schema;
+    const size_t count = schema->values[section];
+    const size_t each = section == SECTION_MOMENTS ? node->values : count;
+    const size_t shared =
+        section == SECTION_BUFFERS ? schema->shared_buffers : schema->shared_parameters;
+
+    if (section == SECTION_INPUT || lane_shares_all(node)) return;
+    for (size_t at = 0; at < count; at += each) {
+        memset(plane + at + shared, 0, (each - shared) * sizeof *plane);
+    }
 }
 
 enum rc models_copy(struct models_donation *donation)
@@ -61,6 +77,7 @@ enum rc models_copy(struct models_donation *donation)
             donation->agreed = NULL;
         } else {
             rc = lane_export(donation->node, all[i], plane);
+            if (rc == RC_OK) clear_private(donation->node, all[i], plane);
         }
     }
     return rc == RC_OK ? copy_rule(donation) : rc;
@@ -90,11 +107,13 @@ void models_sketch(struct border_job *job)
 
     memset(answer, 0, sizeof *answer);
     plane = section_now(node, SECTION_PARAMETERS, &rc);
-    if (plane != NULL) sketch_make(plane, node->values, seed, &answer->sketch);
+    if (plane != NULL) {
+        sketch_make(plane, node->schema->shared_parameters, seed, &answer->sketch);
+    }
     mem_free(plane);
     plane = rc == RC_OK ? section_now(node, SECTION_BUFFERS, &rc) : NULL;
     if (plane != NULL) {
-        sketch_make(plane, node->schema->values[SECTION_BUFFERS], seed, &answer->buffers);
+        sketch_make(plane, node->schema->shared_buffers, seed, &answer->buffers);
     }
     mem_free(plane);
     plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;

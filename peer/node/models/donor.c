@@ -48,7 +48,7 @@ static void keep_agreed(struct node *node, const struct donor_wish *wish)
         wish != NULL && wish->base == NULL && wish->round > 0 ? wish->round : UINT64_MAX;
 
     if (node->round == NULL || !rounds_are_common(node)) return;
-    if (node->options.strategy->rule->agreed == NULL) return;
+    if (node->options.strategy->rule->agreed == NULL || !lane_shares_all(node)) return;
     round_keep_agreed(node->round, joiner_is_wide(node->models->joiner) && is_joiner_near(node),
                       until);
 }
@@ -67,7 +67,7 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
 
     if (keeps_anchor(node) && round_is_settling(node->round)) return false;
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
-    if (!rounds_are_common(node)) return true;
+    if (!rounds_are_common(node) || !lane_shares_all(node)) return true;
     if (wish->round > stats.counts.next_round + ROUNDS_AHEAD_MAX) return true; /* it never comes */
     if (keeps_anchor(node)) {
         if (stats.counts.next_round > wish->round) return true;

@@ -281,7 +281,8 @@ bool models_population_moved(struct node *node)
     log_info(node->options.log, "a better model could not be copied: this peer keeps its own");
     /* Who is gone is not to blame, who is there and gives nothing is. */
     if (door_neighbour(node, population->from) != NULL) {
-        population_refuse(&population->machine, population->from);
+        (void)population_refuse(&population->machine, population->from, &population->told,
+                                (double)NAN);
     }
     end_copy(node);
     return true;
@@ -313,7 +314,7 @@ static uint64_t median_of(const struct node *node, struct peer_id but, bool is_s
         if (!other->has_progress || peer_id_is_equal(other->id, but)) continue;
         said[count++] = is_samples ? other->progress.samples : other->progress.step;
     }
-    return count == 0 ? 0 : models_median(said, count);
+    return count == 0 ? UINT64_MAX : models_median(said, count);
 }
 
 static enum border_next prepare_copy(struct node *node, struct border_job *job)
@@ -416,16 +417,15 @@ static void refuse_copy(struct node *node)
 {
     struct models_population *population = population_of(node);
     char id[PEER_ID_TEXT];
+    bool is_lie = population_refuse(&population->machine, population->from, &population->told,
+                                    population->theirs);
 
     peer_id_format(population->from, id);
-    log_warn(node->options.log,
+    log_line(node->options.log, is_lie ? LOG_WARN : LOG_DEBUG,
              "the model of peer %.8s is not taken: it said loss %.4g, and here that is %.4g, where "
              "this peer's own has %.4g",
              id, population->told.loss, population->theirs, population->ours);
-    population_refuse(&population->machine, population->from);
-    if (!(population->theirs <= 2 * population->told.loss)) { /* a guess, so no ban */
-        door_score(node, population->from, SCORE_CLIPPED);
-    }
+    if (is_lie) door_score(node, population->from, SCORE_CLIPPED); /* a guess, so no ban */
     end_copy(node);
 }
 

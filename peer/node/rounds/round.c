@@ -373,7 +373,9 @@ static enum rc create_round(struct node *node)
                                           .strategy = node->options.strategy,
                                           .log = node->options.log,
                                           .values = node->mixed,
-                                          .parameters = node->values,
+                                          .parameters = node->options.strategy->tracks
+                                                            ? node->values
+                                                            : node->schema->shared_parameters,
                                           .model = node->schema->values[SECTION_MIXED],
                                           .outputs = outputs_of(node),
                                           .moments = lane_moments_name(node),

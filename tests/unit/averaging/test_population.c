@@ -164,25 +164,27 @@ static void who_lies_is_left_alone_for_longer_each_time(void **state)
 
     population_init(&p, &usual, given, 1, 1);
     assert_false(population_is_watched(&p, id_of(0)));
+    assert_false(population_refuse(&p, id_of(0), &told, 0.505)); /* as it said: we got on */
+    assert_false(population_is_watched(&p, id_of(0)));
     for (uint32_t k = 1, expected = 4; k <= 3; k++, expected *= 4) {
-        population_refuse(&p, id_of(0));
+        assert_true(population_refuse(&p, id_of(0), &told, 1));
         for (waited = 0; population_is_watched(&p, id_of(0)); waited++) {
             population_score(&p, 1, 8, part);
         }
         assert_int_equal(waited, expected);
     }
-    assert_int_equal(p.refused, 3);
-    population_refuse(&p, id_of(0));
+    assert_int_equal(p.refused, 4);
+    assert_true(population_refuse(&p, id_of(0), &told, 1));
     assert_true(population_is_watched(&p, id_of(0)));
     population_take(&p, id_of(0), &told, 0.5, 8);
     assert_false(population_is_watched(&p, id_of(0)));
     for (uint32_t i = 0; i < 3 * POPULATION_WATCHED_MAX; i++) {
-        population_refuse(&p, id_of(i));
+        assert_true(population_refuse(&p, id_of(i), &told, 0.52));
         assert_true(population_is_watched(&p, id_of(i)));
     }
     assert_int_equal(p.watched_count, POPULATION_WATCHED_MAX);
     for (int i = 0; i < 100; i++) {
-        population_refuse(&p, id_of(9)); /* no overflow */
+        assert_true(population_refuse(&p, id_of(9), &told, 1)); /* no overflow */
     }
 }
 
@@ -223,13 +225,15 @@ static void checkpoints_of_no_sound_rates_are_refused(void **state)
 
 static void counts_that_others_say_are_bounded(void **state)
 {
-    /* Proves: at most twice the larger of ours and the median, and the slack, without overflow. */
+    /* Proves: at most so much beyond the larger of ours and the median, without overflow; where
+     * nobody else is there it is taken as it is. */
     (void)state;
-    assert_int_equal(population_bound_count(150, 100, 80, 10), 150);
-    assert_int_equal(population_bound_count(UINT64_MAX, 100, 80, 10), 210);
-    assert_int_equal(population_bound_count(UINT64_MAX, 10, 80, 10), 170);
+    assert_int_equal(population_bound_count(105, 100, 80, 10), 105);
+    assert_int_equal(population_bound_count(UINT64_MAX, 100, 80, 10), 110);
+    assert_int_equal(population_bound_count(UINT64_MAX, 10, 80, 10), 90);
     assert_true(population_bound_count(UINT64_MAX, UINT64_MAX - 1, 0, 10) == UINT64_MAX);
     assert_int_equal(population_bound_count(0, 100, 80, 10), 0);
+    assert_int_equal(population_bound_count(12345, 100, UINT64_MAX, 10), 12345);
 }
 
 /* ---- the surrogate of the paper, section 3 ---- */

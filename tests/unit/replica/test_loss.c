@@ -253,9 +253,136 @@ static void heads_merge_row_by_row_in_place(void **state)
     assert_float_equal(logits[3], (float)log(0.5), 1e-6F);
 }
 
+enum { HEADS = 3, GROUPS = 4 };
+
+static double heads_loss_of(const float *logits, const uint32_t *labels, enum heads_loss kind,
+                            float *gradient)
+{
+    double losses[GROUPS * HEADS], sum = 0;
+    const struct loss_rows rows = {.logits = logits,
+                                   .gradient = gradient,
+                                   .rows = GROUPS * HEADS,
+                                   .outputs = CLASSES,
+                                   .counted = softmax_counted(labels, GROUPS * HEADS),
+                                   .losses = losses};
+
+    (void)loss_rows_heads(&rows, labels, HEADS, kind);
+    for (size_t i = 0; i < GROUPS * HEADS; i++) {
+        sum += losses[i];
+    }
+    return sum / rows.counted;
+}
+
+/* The last group is ignored where `with_padding`. */
+static void draw_heads(struct rng *rng, float *logits, uint32_t *labels, bool with_padding)
+{
+    for (size_t i = 0; i < (size_t)GROUPS * HEADS * CLASSES; i++) {
+        logits[i] = (float)(2 * rng_normal(rng));
+    }
+    for (size_t g = 0; g < GROUPS; g++) {
+        const uint32_t label =
+            with_padding && g + 1 == GROUPS ? LABEL_IGNORE : (uint32_t)rng_below(rng, CLASSES);
+        for (size_t m = 0; m < HEADS; m++) {
+            labels[g * HEADS + m] = label;
+        }
+    }
+}
+
+static void heads_learn_together_by_the_gradient_of_their_loss(void **state)
+{
+    /* Proves: of each loss of heads the gradient is that of finite differences, also where rows are
+     * padding. */
+    (void)state;
+    FOR_EACH_SEED (seed, 6) {
+        float logits[GROUPS * HEADS * CLASSES], gradient[GROUPS * HEADS * CLASSES];
+        uint32_t labels[GROUPS * HEADS];
+        struct rng rng;
+
+        rng_init(&rng, seed, 5);
+        draw_heads(&rng, logits, labels, seed % 2 == 0);
+        for (int kind = 0; kind < HEADS_LOSSES; kind++) {
+            (void)heads_loss_of(logits, labels, (enum heads_loss)kind, gradient);
+            for (size_t i = 0; i < (size_t)GROUPS * HEADS * CLASSES; i++) {
+                const float was = logits[i], step = 1e-2F;
+                double above, below;
+
+                logits[i] = was + step;
+                above = heads_loss_of(logits, labels, (enum heads_loss)kind, NULL);
+                logits[i] = was - step;
+                below = heads_loss_of(logits, labels, (enum heads_loss)kind, NULL);
+                logits[i] = was;
+                assert_true(fabs((above - below) / (2 * (double)step) - (double)gradient[i]) <
+                            1e-4);
+            }
+        }
+    }
+}
+
+static void the_loss_of_heads_is_that_of_what_they_say_together(void **state)
+{
+    /* Proves: ensemble is the cross-entropy of merged heads, oracle the least of theirs; oracle <=
+     * ensemble <= mean; equal heads make all the same, and the gradient that of one; far apart
+     * heads neither overflow nor underflow. */
+    (void)state;
+    FOR_EACH_SEED (seed, 20) {
+        float logits[GROUPS * HEADS * CLASSES], merged[GROUPS * CLASSES];
+        float gradient[GROUPS * HEADS * CLASSES], plain[GROUPS * HEADS * CLASSES];
+        uint32_t labels[GROUPS * HEADS], each[GROUPS], hits = 0;
+        double loss[HEADS_LOSSES];
+        struct rng rng;
+
+        rng_init(&rng, seed, 6);
+        draw_heads(&rng, logits, labels, false);
+        for (size_t g = 0; g < GROUPS; g++) {
+            each[g] = labels[g * HEADS];
+        }
+        for (int k = 0; k < HEADS_LOSSES; k++) {
+            loss[k] = heads_loss_of(logits, labels, (enum heads_loss)k, NULL);
+        }
+        loss_merge_heads(logits, GROUPS, HEADS, CLASSES, merged);
+        assert_float_equal(loss[HEADS_ENSEMBLE],
+                           loss_cross_entropy(merged, each, GROUPS, CLASSES, NULL, &hits), 1e-5);
+        assert_true(loss[HEADS_ORACLE] <= loss[HEADS_ENSEMBLE] + 1e-9);
+        assert_true(loss[HEADS_ENSEMBLE] <= loss[HEADS_MEAN] + 1e-9);
+        for (size_t i = 0; i < (size_t)GROUPS * HEADS * CLASSES; i++) {
+            logits[i] = logits[i / (HEADS * CLASSES) * (HEADS * CLASSES) + i % CLASSES];
+        }
+        (void)heads_loss_of(logits, labels, HEADS_MEAN, plain);
+        (void)heads_loss_of(logits, labels, HEADS_ENSEMBLE, gradient);
+        for (size_t i = 0; i < (size_t)GROUPS * HEADS * CLASSES; i++) {
+            assert_float_equal(gradient[i], plain[i], 1e-6);
+        }
+        for (size_t i = 0; i < (size_t)HEADS * CLASSES; i++) {
+            logits[i] = i % CLASSES == labels[0] ? (i < CLASSES ? 300 : -300) : 0;
+        }
+        for (int k = 0; k < HEADS_LOSSES; k++) {
+            assert_true(isfinite(heads_loss_of(logits, labels, (enum heads_loss)k, gradient)));
+            for (size_t i = 0; i < (size_t)HEADS * CLASSES; i++) {
+                assert_true(isfinite(gradient[i]));
+            }
+        }
+    }
+}
+
+static void losses_of_heads_have_names(void **state)
+{
+    /* Proves: these three, and nothing else. */
+    enum heads_loss loss = HEADS_MEAN;
+
+    (void)state;
+    assert_true(heads_loss_parse("oracle", &loss) && loss == HEADS_ORACLE);
+    assert_true(heads_loss_parse("ensemble", &loss) && loss == HEADS_ENSEMBLE);
+    assert_true(heads_loss_parse("mean", &loss) && loss == HEADS_MEAN);
+    assert_false(heads_loss_parse("best", &loss));
+    assert_false(heads_loss_parse("", &loss));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heads_learn_together_by_the_gradient_of_their_loss),
+        cmocka_unit_test(the_loss_of_heads_is_that_of_what_they_say_together),
+        cmocka_unit_test(losses_of_heads_have_names),
         cmocka_unit_test(distillation_gives_the_hand_calculated_loss_and_gradient),
         cmocka_unit_test(cross_entropy_of_equal_logits_is_the_logarithm_of_their_number),
         cmocka_unit_test(huge_logits_do_not_overflow_and_a_nan_shows),
