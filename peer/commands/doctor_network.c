@@ -172,7 +172,10 @@ static void tell_model(struct network *network, const char *address, const struc
     char what[96];
 
     snprintf(what, sizeof what, "model of %s", address);
-    if (!network->has_schema) {
+    if (strstr(hello->method, METHOD_ANSWERS) != NULL) {
+        doctor_add(network->doctor, VERDICT_FINE, what, "",
+                   "it trains '%s' and mixes answers: peers may have any --model", hello->spec);
+    } else if (!network->has_schema) {
         doctor_add(network->doctor, VERDICT_NOTE, what, "pass --model (and --data) to compare them",
                    "it trains '%s'", hello->spec);
     } else if (digest_is_equal(hello->schema, network->schema)) {

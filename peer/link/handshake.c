@@ -166,8 +166,8 @@ static void tell_unlike(enum error_code code, const char *who, const struct hell
     } else if (mixes_answers(it) && mixes_answers(other)) {
         snprintf(text, cap,
                  "%s answers other samples than %s, or in other classes, so their answers have no "
-                 "mean; give all peers the same --data, or --probe, the same --seed, and as many "
-                 "samples",
+                 "mean; give all peers the same --data, or --probe, the same --seed, as many "
+                 "samples, and of a text as many tokens a sample",
                  who, whom);
     } else if (strcmp(it->spec, other->spec) != 0) {
         snprintf(text, cap, "%s trains the model '%s', %s '%s'", who, it->spec, whom, other->spec);

@@ -17,12 +17,18 @@ SEEDS=${*:-1 2 3}
 A=${A:-cnn} B=${B:-resnet14}
 C=${C:-conv3x3:16 relu maxpool2 conv3x3:32 relu maxpool2 linear:64 relu linear:classes}
 STEPS=${STEPS:-400} H=${H:-50} LAMBDA=${LAMBDA:-1} PARTS=${PARTS:-16}
-EC_STEPS=${EC_STEPS:-1200} EC_H=${EC_H:-300} EC=${EC:-} CODISTILL=${CODISTILL:-}
+EC_STEPS=${EC_STEPS:-1200} EC_H=${EC_H:-300} EC=${EC:-} CODISTILL=${CODISTILL:-} PACE=${PACE:-}
 CASES=${CASES:-alone alone-twice codistill ec-alone local-sgd ec-dnn}
 DATA=${DATA:-fashion-mnist}
 WORK=$(mktemp -d)
 PIDS=()
-trap 'for p in "${PIDS[@]}"; do kill "$p" 2>/dev/null || true; done; wait; rm -rf "$WORK"' EXIT
+leave() {
+    local pid
+    for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
+    wait
+    rm -rf "$WORK"
+}
+trap leave EXIT
 export GRAPEVINE_THREADS=1
 
 # swarm CASE SEED AVERAGING STEPS MODEL...: one peer a model, each with a part of the data.
@@ -30,11 +36,12 @@ swarm() {
     local case=$1 seed=$2 averaging=$3 steps=$4 i=0 at pid
     shift 4
     PIDS=()
-    rm -rf "$WORK"/*
+    rm -rf "${WORK:?}"/*
     for model in "$@"; do
         local flags=(--data "$DATA" --model "$model" --averaging "$averaging" --shard-of "$i/$PARTS" --seed "$seed"
             --steps "$steps" --evaluate-samples 0 --listen 127.0.0.1:0 --json --quiet --out "$WORK/p$i")
         [ "$averaging" = none ] || flags+=(--start-with $#)
+        [ "$averaging" = none ] || [ -z "$PACE" ] || flags+=(--step-time "$PACE")
         ((i == 0)) || [ "$averaging" = none ] || flags+=(--bootstrap "$at")
         "$G" peer "${flags[@]}" >"$WORK/p$i.out" 2>"$WORK/p$i.err" &
         PIDS+=($!)
