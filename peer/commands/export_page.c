@@ -31,17 +31,14 @@ enum {
 static const char generator[] = "grapevine export --to page"; /* in classify.html */
 static const char runtime_head[] = "/* runtime.js of a grapevine page:";
 
-/* What is known of a kind of data besides its images; `kind` ends before its colon. */
+/* What is known of a kind of data besides its images; `kind` ends before its colon. Words: where
+ * neither model nor --labels has some. */
 static const struct known {
     const char *kind, *words, *framing;
 } known_data[] = {
     {"digits", "0,1,2,3,4,5,6,7,8,9", "fill"},
-    {"fashion-mnist",
-     "T-shirt or top,trousers,pullover,dress,coat,sandal,shirt,sneaker,bag,"
-     "ankle boot",
-     "fill"},
-    {"cifar10", "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck", "crop"},
     {"idx", NULL, "mass"},
+    {"cifar10", "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck", "crop"},
 };
 
 struct page {
