@@ -231,7 +231,7 @@ static void however_parameters_change_passes_see_it(void **state)
     backend_destroy(backend);
 }
 
-static int make_devices(uint32_t count)
+static int make_devices(int count)
 {
     struct virtual_options options;
 
