@@ -270,6 +270,10 @@ struct backend_ops {
      *  has none, Adam, AdamW and LAMB have two, the others one. */
     MUST_USE enum rc (*update)(struct backend *backend, const struct update *update,
                                const float *gradient, float *moments, float *values, size_t n);
+    /** add() and layer_norm_forward() in one, with their bits; NULL: there is none. */
+    MUST_USE enum rc (*layer_norm_sum_forward)(struct backend *backend,
+                                               const struct layer_norm *norm,
+                                               const struct layer_norm_sum *pass);
 };
 
 /** Address of activation `i` behind `values`. */

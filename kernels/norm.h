@@ -64,6 +64,15 @@ struct layer_norm {
     float epsilon;
 };
 
+/* Layer normalisation of x = a + b. */
+struct layer_norm_sum {
+    const void *a, *b;
+    void *x; /* gets the sum; may be a or b */
+    const float *gamma, *beta;
+    void *y; /* is none of the others */
+    float *mean, *rstd;
+};
+
 /* A row of zeros has no direction: its weights are NaN. */
 struct weight_norm_backward {
     size_t rows, columns;

@@ -245,6 +245,7 @@ static const struct backend_ops cuda_ops = {
     .cross_entropy = cuda_cross_entropy,
     .squared_error = cuda_squared_error,
     .update = cuda_update,
+    .layer_norm_sum_forward = cuda_layer_norm_sum_forward,
 };
 
 static enum rc read_properties(struct cuda_backend *cuda)

@@ -202,6 +202,8 @@ enum rc cuda_group_norm_backward(struct backend *backend, const struct group_nor
 enum rc cuda_layer_norm_forward(struct backend *backend, const struct layer_norm *norm,
                                 const void *x, const float *gamma, const float *beta, void *y,
                                 float *mean, float *rstd);
+enum rc cuda_layer_norm_sum_forward(struct backend *backend, const struct layer_norm *norm,
+                                    const struct layer_norm_sum *pass);
 enum rc cuda_layer_norm_backward(struct backend *backend, const struct layer_norm *norm,
                                  const struct norm_backward *pass);
 enum rc cuda_weight_norm_forward(struct backend *backend, size_t rows, size_t columns,

@@ -100,8 +100,7 @@ __device__ static inline void write_copies(const copy_table &table, const float 
         store_values<N>(to, values);
         return;
     }
-    if (N == 1) return;
-    for (int k = 0; k < N; k++) {
+    for (int k = 0; N > 1 && k < N; k++) {
         to = copy_of<1>(table, at + k);
         if (to != NULL) store(to, values[k]);
     }
@@ -612,6 +611,7 @@ enum rc cuda_update(struct backend *backend, const struct update *update, const 
     struct span span = {*update, gradient, moments, NULL, values, n, 1, copy_table_of(*update)};
 
     if (n == 0) return RC_OK;
+    span.update.copies = NULL; /* is the host's */
     if (is_aligned(gradient) && is_aligned(values) && is_aligned(moments)) span.at_once = COUNT;
     switch (update->kind) {
     case UPDATE_SGD:

@@ -511,7 +511,18 @@ static enum rc layer_forward(struct model *model, struct stage *stage,
     struct backend *backend = stage_backend(model);
     struct layer_norm norm = layer_norm_of(stage, pass);
     float *mean = statistics_of(stage, pass);
+    const struct layer_norm_sum sum = {
+        .a = pass->terms[0],
+        .b = pass->terms[1],
+        .x = (void *)(uintptr_t)pass->x[0],
+        .gamma = stage_values(model, stage, TENSOR_GAMMA),
+        .beta = stage_values(model, stage, TENSOR_BETA),
+        .y = pass->y,
+        .mean = mean,
+        .rstd = mean + norm.rows,
+    };
 
+    if (stage->adds_up) return backend->ops->layer_norm_sum_forward(backend, &norm, &sum);
     return backend->ops->layer_norm_forward(
         backend, &norm, pass->x[0], stage_values(model, stage, TENSOR_GAMMA),
         stage_values(model, stage, TENSOR_BETA), pass->y, mean, mean + norm.rows);

@@ -502,6 +502,22 @@ static void join_gelus(struct model *model)
     }
 }
 
+/* A layer norm right behind the sum of a residual block adds up on its way, if both run on the same
+ * samples. */
+static void leave_sums(struct model *model)
+{
+    for (uint32_t s = 1; s < model->stages_count; s++) {
+        struct stage *norm = &model->stages[s], *sum = &model->stages[s - 1];
+
+        if (model->backend->ops->layer_norm_sum_forward == NULL) return;
+        if (norm->ops != &stage_layer_norm_ops || sum->ops != &stage_sum_ops) continue;
+        if (norm->inputs[0] != sum->output || sum->activation.kind != ACTIVATION_NONE) continue;
+        if (norm->slice != sum->slice || sum->ends_segment) continue;
+        sum->is_left = true;
+        norm->adds_up = true;
+    }
+}
+
 static enum rc check_end(const struct model *model, struct fault *why)
 {
     struct shape last = model->values[model->values_count - 1].shape;
@@ -528,5 +544,6 @@ enum rc model_build(struct model *model, struct fault *why)
     if (rc != RC_OK) return rc;
     model->schema.values[SECTION_GRADIENT] = model->schema.values[SECTION_PARAMETERS];
     join_gelus(model);
+    leave_sums(model);
     return check_end(model, why);
 }

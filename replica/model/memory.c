@@ -134,6 +134,7 @@ static void span_value(const struct model *model, uint32_t v, bool is_kept_value
 
     data->from = made;
     data->to = value->consumers > 0 ? read : n; /* the last one waits for the loss */
+    if (value->consumers > 0 && model->stages[read].is_left) data->to++;
     gradient->from = value->consumers > 0 ? time_back(model, read) : n;
     gradient->to = time_back(model, made);
     if (!is_kept_value) return;

@@ -269,6 +269,15 @@ static void *saved_at(const struct model *model, uint32_t s, uint32_t first)
     return (char *)model->saved[s] + (size_t)first * model->stages[s].saved_bytes;
 }
 
+/* What a stage reads as value `v`. */
+static const float *input_at(const struct run *run, uint32_t v, uint32_t first)
+{
+    const struct model *model = run->model;
+
+    if (model->values[v].home != 0) return value_at(model, v, first);
+    return run->input + (size_t)first * shape_values(model->values[v].shape);
+}
+
 /* Where everything of stage `s` is for the slice that begins at sample `first`. */
 static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t first)
 {
@@ -287,12 +296,13 @@ static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t fir
 
     for (uint32_t i = 0; i < stage->inputs_count; i++) {
         uint32_t x = stage->inputs[i];
-        pass.x[i] = model->values[x].home == 0
-                        ? run->input + (size_t)first * shape_values(model->values[x].shape)
-                        : value_at(model, x, first);
+        pass.x[i] = input_at(run, x, first);
         if (!run->is_backward) continue;
         pass.dx[i] = gradient_at(model, x, first);
         pass.adds[i] = model_adds(model, s, i);
+    }
+    for (uint32_t i = 0; stage->adds_up && i < 2; i++) {
+        pass.terms[i] = input_at(run, model->stages[s - 1].inputs[i], first);
     }
     if (model->values[stage->output].home != 0) pass.y = value_at(model, stage->output, first);
     if (run->is_backward) pass.dy = gradient_at(model, stage->output, first);

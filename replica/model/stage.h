@@ -67,6 +67,7 @@ struct stage_pass {
     bool is_first;        /* backward: the slice that overwrites gradients of parameters; there may
                              be none, where a step adds up several batches */
     const float *x[STAGE_INPUTS_MAX];
+    const void *terms[2]; /* of x[0], where this stage is to add it up; NULL: it is there */
     float *y;
     void *saved;                 /* saved_bytes a sample; NULL in evaluation */
     const void *joined;          /* what stage->joins saved; NULL: it joins none */
@@ -93,6 +94,8 @@ struct stage {
     uint32_t joins; /* stage whose gelu made the input, and which leaves it to this one to go back
                        through it; NO_STAGE */
     bool is_joined; /* its activation is such a one */
+    bool is_left;   /* a sum whose forward pass is left to the stage behind it ... */
+    bool adds_up;   /* ... which is this one */
     bool has_bias;
     bool is_last;   /* its output is the model's */
     void *state;    /* of the implementation */

@@ -223,6 +223,47 @@ static void rows_equal_their_twins(bool is_bf16, uint64_t seed)
     parity_end(p);
 }
 
+/* Sums of rows, in a place of their own or in that of what is added, and their norms in one: the
+ * bits of both passes. */
+static void rows_are_added_up_on_the_way(bool is_bf16, uint64_t seed)
+{
+    static const struct layer_norm shapes[] = {
+        {1, 5, 1e-5F},     {700, 8, 1e-5F},  {3, 33, 1e-5F},   {130, 64, 1e-5F},  {9, 1000, 1e-5F},
+        {40, 1024, 1e-5F}, {5, 2048, 1e-5F}, {3, 4096, 1e-5F}, {70, 1025, 1e-5F}, {2, 8200, 1e-5F},
+    };
+    struct parity *p = parity_begin(is_bf16, seed);
+    const struct backend_ops *ops = p->device->ops;
+    size_t bytes = p->device->value_bytes;
+
+    for (uint32_t i = 0; i < 3 * ARRAY_COUNT(shapes); i++) {
+        struct layer layer = rows_create(p, shapes[i / 3], 3.0, 2.0);
+        size_t n = layer.values, few = layer.statistics;
+        float *b = image_put(p, layer.offset, parity_activations(p, n, 2.0), n);
+        void *places[] = {image_room(p, layer.offset, n), layer.on_x, b};
+        float *x = image_room(p, layer.offset, n), *y = image_room(p, layer.offset, n);
+        float *statistics[2] = {parity_block(p, few * 4), parity_block(p, few * 4)};
+        struct layer_norm_sum sum = {.a = layer.on_x,
+                                     .b = b,
+                                     .x = places[i % 3],
+                                     .gamma = layer.on_gamma,
+                                     .beta = layer.on_beta,
+                                     .y = image_room(p, layer.offset, n),
+                                     .mean = parity_block(p, few * 4),
+                                     .rstd = parity_block(p, few * 4)};
+
+        parity_ok(p, ops->add(p->device, layer.on_x, b, false, x, n));
+        parity_ok(p, ops->layer_norm_forward(p->device, &layer.rows, x, layer.on_gamma,
+                                             layer.on_beta, y, statistics[0], statistics[1]));
+        parity_ok(p, ops->layer_norm_sum_forward(p->device, &layer.rows, &sum));
+        image_check_bits(p, seed, sum.x, x, n * bytes);
+        image_check_bits(p, seed, sum.y, y, n * bytes);
+        image_check_bits(p, seed, sum.mean, statistics[0], few * 4);
+        image_check_bits(p, seed, sum.rstd, statistics[1], few * 4);
+        image_clear(p);
+    }
+    parity_end(p);
+}
+
 /* A row of one column is its beta, and has no gradient. */
 static void a_row_of_one_is_its_beta(bool is_bf16, uint64_t seed)
 {
@@ -308,6 +349,7 @@ static void weights_equal_their_twins(bool is_bf16, uint64_t seed)
 
 PARITY_TEST(groups_equal_their_twins)
 PARITY_TEST(rows_equal_their_twins)
+PARITY_TEST(rows_are_added_up_on_the_way)
 PARITY_TEST(a_row_of_one_is_its_beta)
 PARITY_TEST(small_variances_survive_large_means)
 PARITY_TEST(weights_equal_their_twins)
@@ -315,7 +357,7 @@ PARITY_TEST(weights_equal_their_twins)
 static const struct CMUnitTest tests[] = {
     PARITY_BOTH(groups_equal_their_twins),  PARITY_BOTH(rows_equal_their_twins),
     PARITY_BOTH(a_row_of_one_is_its_beta),  PARITY_BOTH(small_variances_survive_large_means),
-    PARITY_BOTH(weights_equal_their_twins),
+    PARITY_BOTH(weights_equal_their_twins), PARITY_BOTH(rows_are_added_up_on_the_way),
 };
 
 PARITY_MAIN("group, layer and weight norm", tests)

@@ -7,6 +7,10 @@
  * team's rows, at most RUN of them. Blocks leave their share in scratch; a second kernel adds up
  * the blocks in a fixed order.
  *
+ * Forward, the rows may be sums of two: those of a residual block, added up and rounded as add()
+ * does and put where it puts them, but read once. They may take the place of what is added, so they
+ * go there when all threads have read the first value, around which sums are taken.
+ *
  * Rows beyond what a block holds (16 KiB) are read again instead, and dgamma and dbeta have a
  * kernel of their own.
  *
@@ -57,31 +61,78 @@ __device__ static inline void load_parameters(const float *parameters, bool are_
     }
 }
 
-template <typename T, int V, int N>
+/* The rows: x, or a + b, which x gets. */
+template <typename T> struct layer_input {
+    T *x;
+    const T *a, *b;
+};
+
+template <typename T> __device__ static inline float rounded_sum(float a, float b)
+{
+    T sum;
+
+    store(&sum, a + b);
+    return load(&sum);
+}
+
+/* N accesses of V values each: of x, or of a and b. */
+template <typename T, int V, int N, bool SUMS> struct held_rows {
+    struct packed<T, V> first[N], second[SUMS ? N : 1];
+
+    __device__ void read(int n, const struct layer_input<T> &input, size_t at)
+    {
+        first[n] = fetch<V>((SUMS ? input.a : input.x) + at);
+        if constexpr (SUMS) second[n] = fetch<V>(input.b + at);
+    }
+
+    __device__ void values(int n, float *values) const
+    {
+        unpack(first[n], values);
+        if constexpr (SUMS) {
+            float more[V];
+            unpack(second[n], more);
+            for (int k = 0; k < V; k++) {
+                values[k] = rounded_sum<T>(values[k], more[k]);
+            }
+        }
+    }
+};
+
+template <typename T, int V, int N, bool SUMS>
 static __global__ void __launch_bounds__(THREADS)
-    forward_rows(struct layer_rows r, float epsilon, const T *x, const float *gamma,
-                 const float *beta, T *y, float *mean, float *rstd)
+    forward_rows(struct layer_rows r, float epsilon, struct layer_input<T> input,
+                 const float *gamma, const float *beta, T *y, float *mean, float *rstd)
 {
     size_t row = blockIdx.x * static_cast<size_t>(THREADS / r.team) + threadIdx.x / r.team;
     uint32_t lane = threadIdx.x % r.team, columns = row < r.rows ? r.columns : 0;
-    const T *from = x + row * r.columns;
-    struct packed<T, V> in[N];
+    size_t from = row * r.columns;
+    struct held_rows<T, V, N, SUMS> in;
     float values[N][V] = {}, pilot = 0.0F, sum = 0.0F, squares = 0.0F;
 
-    if (columns > 0) pilot = load(from);
+    if (columns > 0) {
+        pilot = SUMS ? rounded_sum<T>(load(input.a + from), load(input.b + from))
+                     : load(input.x + from);
+    }
     for (int n = 0; n < N; n++) {
         uint32_t column = (lane + n * r.team) * V;
-        if (column < columns) in[n] = fetch<V>(from + column);
+        if (column < columns) in.read(n, input, from + column);
     }
     for (int n = 0; n < N; n++) {
         if ((lane + n * r.team) * V >= columns) continue;
-        unpack(in[n], values[n]);
+        in.values(n, values[n]);
         for (int k = 0; k < V; k++) {
             values[n][k] -= pilot;
             sum += values[n][k];
         }
     }
     float centre = team_sum(sum, r.team) / static_cast<float>(r.columns);
+    for (int n = 0; SUMS && n < N; n++) {
+        uint32_t column = (lane + n * r.team) * V;
+        float sums[V];
+        if (column >= columns) continue;
+        in.values(n, sums);
+        store_values<V>(input.x + from + column, sums);
+    }
     for (int n = 0; n < N; n++) {
         for (int k = 0; k < V && (lane + n * r.team) * V < columns; k++) {
             values[n][k] -= centre;
@@ -314,36 +365,68 @@ static uint32_t team_for(size_t accesses, uint32_t held)
     return team;
 }
 
-template <typename T, int V>
-static enum rc forward(struct cuda_backend *cuda, const struct layer_norm *norm, const T *x,
-                       const float *gamma, const float *beta, T *y, float *mean, float *rstd)
+template <typename T, int V, bool SUMS>
+static enum rc forward(struct cuda_backend *cuda, const struct layer_norm *norm,
+                       const struct layer_input<T> &input, const float *gamma, const float *beta,
+                       T *y, float *mean, float *rstd)
 {
     uint32_t team = team_for(norm->columns / V, HELD_MAX);
     struct layer_rows r = {norm->rows, static_cast<uint32_t>(norm->columns), team,
                            is_aligned(gamma) && is_aligned(beta)};
 
     if (team == 0) {
-        return CUDA_CHECK(cuda, launch(forward_long<T>, static_cast<unsigned>(norm->rows), THREADS,
-                                       0, cuda->stream, norm->columns, norm->epsilon, x, gamma,
-                                       beta, y, mean, rstd));
+        enum rc rc = !SUMS ? RC_OK
+                           : cuda_add(&cuda->base, input.a, input.b, false, input.x,
+                                      norm->rows * norm->columns);
+        if (rc != RC_OK) return rc;
+        return CUDA_CHECK(cuda,
+                          launch(forward_long<T>, static_cast<unsigned>(norm->rows), THREADS, 0,
+                                 cuda->stream, norm->columns, norm->epsilon,
+                                 static_cast<const T *>(input.x), gamma, beta, y, mean, rstd));
     }
     uint32_t held = divided_up(norm->columns, V * team);
-    return CUDA_CHECK(cuda, launch(held == 1   ? forward_rows<T, V, 1>
-                                   : held == 2 ? forward_rows<T, V, 2>
-                                               : forward_rows<T, V, HELD_MAX>,
+    return CUDA_CHECK(cuda, launch(held == 1   ? forward_rows<T, V, 1, SUMS>
+                                   : held == 2 ? forward_rows<T, V, 2, SUMS>
+                                               : forward_rows<T, V, HELD_MAX, SUMS>,
                                    divided_up(norm->rows, THREADS / team), THREADS, 0, cuda->stream,
-                                   r, norm->epsilon, x, gamma, beta, y, mean, rstd));
+                                   r, norm->epsilon, input, gamma, beta, y, mean, rstd));
+}
+
+template <typename T, bool SUMS>
+static enum rc forward_any(struct cuda_backend *cuda, const struct layer_norm *norm,
+                           const struct layer_input<T> &input, const float *gamma,
+                           const float *beta, T *y, float *mean, float *rstd)
+{
+    constexpr int V = access_values<T>();
+    bool is_wide = norm->columns % V == 0 && is_aligned(input.x) && is_aligned(input.a) &&
+                   is_aligned(input.b) && is_aligned(y);
+
+    return is_wide ? forward<T, V, SUMS>(cuda, norm, input, gamma, beta, y, mean, rstd)
+                   : forward<T, 1, SUMS>(cuda, norm, input, gamma, beta, y, mean, rstd);
 }
 
 template <typename T>
-static enum rc forward_any(struct cuda_backend *cuda, const struct layer_norm *norm, const T *x,
-                           const float *gamma, const float *beta, T *y, float *mean, float *rstd)
+static enum rc forward_rows_of(struct cuda_backend *cuda, const struct layer_norm *norm, const T *x,
+                               const float *gamma, const float *beta, T *y, float *mean,
+                               float *rstd)
 {
-    constexpr int V = access_values<T>();
-    bool is_wide = norm->columns % V == 0 && is_aligned(x) && is_aligned(y);
+    struct layer_input<T> input = {
+        const_cast<T *>(x), NULL, NULL
+    }; /* is only read */
 
-    return is_wide ? forward<T, V>(cuda, norm, x, gamma, beta, y, mean, rstd)
-                   : forward<T, 1>(cuda, norm, x, gamma, beta, y, mean, rstd);
+    return forward_any<T, false>(cuda, norm, input, gamma, beta, y, mean, rstd);
+}
+
+template <typename T>
+static enum rc forward_sum(struct cuda_backend *cuda, const struct layer_norm *norm,
+                           const struct layer_norm_sum *pass)
+{
+    struct layer_input<T> input = {
+        as<T>(pass->x), as<T>(pass->a), as<T>(pass->b)
+    };
+
+    return forward_any<T, true>(cuda, norm, input, pass->gamma, pass->beta, as<T>(pass->y),
+                                pass->mean, pass->rstd);
 }
 
 enum rc cuda_layer_norm_forward(struct backend *backend, const struct layer_norm *norm,
@@ -356,7 +439,19 @@ enum rc cuda_layer_norm_forward(struct backend *backend, const struct layer_norm
     CHECK(norm->columns > 0 && norm->columns <= INT32_MAX && norm->rows <= INT32_MAX);
     if (norm->rows == 0) return RC_OK;
     WITH_ACTIVATIONS(cuda,
-                     rc = forward_any(cuda, norm, as<T>(x), gamma, beta, as<T>(y), mean, rstd));
+                     rc = forward_rows_of(cuda, norm, as<T>(x), gamma, beta, as<T>(y), mean, rstd));
+    return rc;
+}
+
+enum rc cuda_layer_norm_sum_forward(struct backend *backend, const struct layer_norm *norm,
+                                    const struct layer_norm_sum *pass)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    enum rc rc = RC_OK;
+
+    CHECK(norm->columns > 0 && norm->columns <= INT32_MAX && norm->rows <= INT32_MAX);
+    if (norm->rows == 0) return RC_OK;
+    WITH_ACTIVATIONS(cuda, rc = forward_sum<T>(cuda, norm, pass));
     return rc;
 }
 
