@@ -93,6 +93,24 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
     return rc;
 }
 
+/* Of teachers that are elsewhere: what the student needs to know of them. */
+static void know_panel(struct comparison *teachers, const struct distill_panel *panel)
+{
+    const struct dataset_info *info = panel->info;
+    struct model_card *card = &teachers->card;
+
+    card->is_regression = info->target == DATA_REALS;
+    card->input = info->input == DATA_TOKENS ? MODEL_INPUT_TOKENS : MODEL_INPUT_IMAGE;
+    card->channels = info->channels;
+    card->height = info->height;
+    card->width = info->width;
+    card->classes = info->outputs;
+    task_words(info, card->class_words);
+    task_columns(info, card->column_words);
+    snprintf(card->data, sizeof card->data, "%s", panel->data);
+    teachers->train_samples = info->train_samples;
+}
+
 static bool is_stopped(void *context)
 {
     const struct lesson *l = context;
@@ -172,8 +190,8 @@ static enum rc ask_teachers(struct lesson *l, struct learner *student, struct fa
     if (rc == RC_OK && l->targets == NULL) {
         rc = fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     }
-    if (rc == RC_OK) rc = ask_question(l, &options, why);
-    if (rc != RC_OK) return rc;
+    if (rc == RC_OK && l->options->panel == NULL) rc = ask_question(l, &options, why);
+    if (rc != RC_OK || l->options->panel != NULL) return rc;
     const double begin = seconds(l);
     l->backend->threads = l->threads;
     rc = answers_create(l->backend, &options, &l->answers, why);
@@ -190,7 +208,11 @@ static enum rc ask(void *context, struct task *task, const struct batch *batch)
     struct lesson *l = context;
     const double alpha = l->options->alpha;
     const size_t rows = (size_t)batch->rows * task->rows, outputs = task->outputs;
-    const enum rc rc = answers_of_batch(l->answers, batch, l->targets);
+    const enum rc rc =
+        l->options->panel != NULL
+            ? panel_get(l->options->panel->panel, (struct pick){batch->picked, 0, batch->rows},
+                        l->temperature, l->targets)
+            : answers_of_batch(l->answers, batch, l->targets);
 
     for (size_t i = rows * task->heads; task->heads > 1 && i-- > 0;) { /* from behind: in place */
         memmove(l->targets + i * outputs, l->targets + i / task->heads * outputs,
@@ -233,6 +255,20 @@ static void name_flag(struct fault *why)
     }
 }
 
+enum rc distill_check_student(struct backend *backend, const char *student,
+                              const struct dataset_info *info, struct fault *why)
+{
+    struct model_options options = {.spec = student, .batch_max = 1};
+    struct model *model = NULL;
+    enum rc rc;
+
+    task_describe(info, &options);
+    rc = model_create(backend, &options, &model, why);
+    model_destroy(model);
+    if (rc != RC_OK) name_flag(why);
+    return rc;
+}
+
 /* Without `objective`: on labels alone. */
 static enum rc create_student(struct lesson *l, const struct task_objective *objective, double lr,
                               struct learner **student, struct fault *why)
@@ -255,6 +291,7 @@ static enum rc check_learnt(const struct lesson *l, const struct evaluation *stu
     const double ensemble = score_accuracy(&teachers->votes[l->options->vote]);
     const double luck = teachers->most_frequent;
 
+    if (l->options->panel != NULL) return RC_OK; /* its teachers were not judged */
     if (teachers->card.is_regression || teachers->card.input == MODEL_INPUT_TOKENS) return RC_OK;
     if (student->accuracy > luck || ensemble < 1.5 * luck) return RC_OK;
     return fault_set(
@@ -398,8 +435,9 @@ static enum rc plan(struct lesson *l, struct fault *why)
     enum rc rc = check_targets(l, why);
 
     if (rc != RC_OK) return rc;
-    l->dataset = comparison_data(teacher, o->seed);
-    if (model_tokenizer_find(teacher, o->teachers[0], o->tokenizer, l->tokenizer)) {
+    l->dataset = o->panel != NULL ? o->panel->open : comparison_data(teacher, o->seed);
+    if (o->panel == NULL &&
+        model_tokenizer_find(teacher, o->teachers[0], o->tokenizer, l->tokenizer)) {
         l->dataset.tokenizer = l->tokenizer;
     }
     if (o->transfer != NULL) rc = plan_transfer(l, &samples, why);
@@ -493,7 +531,7 @@ static enum rc open_judge(struct lesson *l, struct fault *why)
                       &(struct judge_options){.data = o->data,
                                               .tokenizer = o->tokenizer,
                                               .card = &l->out->teachers.card,
-                                              .card_path = o->teachers[0],
+                                              .card_path = o->panel != NULL ? "" : o->teachers[0],
                                               .seed = o->seed,
                                               .now_ns = o->now_ns},
                       &l->judge, why);
@@ -505,6 +543,7 @@ static enum rc name_files(struct lesson *l, struct fault *why)
     const struct distill_options *o = l->options;
     int answers = 0, state = 0;
 
+    if (o->panel != NULL) return RC_OK; /* what members said is not there twice */
     if (o->out_path != NULL) {
         answers = snprintf(l->answers_path, PATH_BYTES, "%s.answers", o->out_path);
         state = snprintf(l->state_path, PATH_BYTES, "%s.state", o->out_path);
@@ -570,7 +609,7 @@ static enum rc teach(struct lesson *l, struct fault *why)
 enum rc distill_run(struct backend *backend, const struct distill_options *options,
                     struct distill_result *out, struct fault *why)
 {
-    CHECK(options->teachers_count > 0 && options->temperature > 0);
+    CHECK((options->teachers_count > 0) != (options->panel != NULL) && options->temperature > 0);
     CHECK(options->alpha >= 0 && options->alpha <= 1 && (unsigned)options->vote < VOTE_COUNT);
     const double temperature = options->is_hard ? 1 : options->temperature;
     struct distill_result result = {.vote = options->vote,
@@ -585,7 +624,8 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
                        .parts = 1};
     enum rc rc = name_files(&l, why);
 
-    if (rc == RC_OK) rc = judge_teachers(&l, why);
+    if (rc == RC_OK && options->panel != NULL) know_panel(&result.teachers, options->panel);
+    if (rc == RC_OK && options->panel == NULL) rc = judge_teachers(&l, why);
     if (rc == RC_OK) rc = plan(&l, why);
     if (rc == RC_OK) rc = open_judge(&l, why);
     if (rc == RC_OK) rc = teach(&l, why);

@@ -26,6 +26,7 @@
 #include "base/rc.h"
 #include "distill/comparison.h"
 #include "distill/lineup.h"
+#include "distill/panel.h"
 #include "replica/learners/learner.h"
 
 struct backend;
@@ -47,9 +48,20 @@ struct distill_progress {
     uint32_t generation, generations; /* distill/generations.h: of so many; 0: it is none */
 };
 
+/* Teachers that are not here: what members of a swarm said of the first training samples of the
+ * seed's order (dataset_order()). They were not judged on the test part. */
+struct distill_panel {
+    struct panel *panel;         /* distill/panel.h */
+    const char *data;            /* spec */
+    struct dataset_options open; /* as the panel's samples were opened, with `seed` */
+    const struct dataset_info *info;
+    uint64_t samples; /* of the panel that are learned from */
+};
+
 struct distill_options {
     const char *const *teachers;
-    size_t teachers_count;                 /* at least 1 */
+    size_t teachers_count;                 /* at least 1; 0 with a panel */
+    const struct distill_panel *panel;     /* instead of teachers; NULL: there are those */
     enum vote vote;                        /* real values: VOTE_MEAN, anything else is RC_USAGE */
     bool weighs_scores, weighs_confidence; /* as of comparison_options */
     double temperature;                    /* > 0 */
@@ -107,6 +119,10 @@ struct distill_result {
     char student_spec[2048];
 };
 
+/** Can a student of these layers be built for the data? Before its teachers are asked for hours.
+ *  RC_USAGE, RC_PARSE, RC_SHAPE, RC_LIMIT, RC_NOMEM. */
+MUST_USE enum rc distill_check_student(struct backend *backend, const char *student,
+                                       const struct dataset_info *info, struct fault *why);
 /** On an error nothing needs to be released, and no file was changed; RC_CANCELLED: stopped, with
  *  what was done kept beside OUT. Errors name the file or the flag. RC_NONFINITE: the student's
  * loss ran away, or it gives all classes one answer though the teachers tell them apart; lower the

@@ -65,6 +65,7 @@ static enum rc run_later(struct backend *backend, const struct distill_options *
 
     request.teachers = &teacher;
     request.teachers_count = 1;
+    request.panel = NULL;
     request.weighs_scores = false;
     request.weighs_confidence = false;
     request.with_baseline = false;

@@ -104,6 +104,11 @@
 #define SHARD_STABLE_NS (2 * NS_PER_S)    /* members must have been for so long ... */
 #define SHARD_MAX_NS    (30 * NS_PER_S)   /* ... but where they never are: so often ... */
 #define SHARD_FAR_NS    (5 * NS_PER_S)    /* ... and sooner while the shard is far from right */
+#define ANSWER_SLICE_NS (20 * NS_PER_MS)  /* of training time at a time, for questions of others */
+#define ANSWER_BURST_NS (400 * NS_PER_MS) /* of it at once, after a while without questions */
+#define ANSWER_TURN_NS  (60 * NS_PER_S)   /* for one asker's samples, while others wait */
+#define ANSWER_STAY_NS  (5 * NS_PER_S)    /* that its samples stay for its next question then ... */
+#define ANSWER_KEEP_NS  (30 * NS_PER_S)   /* ... and in memory, if nobody asks anything */
 #define KEEP_NS         (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 
 /* Rounds (node/rounds). */
@@ -135,6 +140,9 @@
 #define DISCOVER_OPEN_NS  (5 * NS_PER_S)  /* for it to let `join` in */
 
 /* Commands, the status page, benchmarks. */
+#define POLL_BUSY_NS        (2 * NS_PER_S)     /* before a member busy with others is asked again */
+#define POLL_LATER_NS       (300 * NS_PER_S)   /* the longest that a member may ask us to wait */
+#define POLL_REDIAL_NS      (5 * NS_PER_S)     /* before one whose link was lost is dialled again */
 #define OBSERVER_KEEP_NS    (30 * NS_PER_S)    /* asks all the same: the idle are closed at 60 s */
 #define DOCTOR_LIMIT_NS     (4500 * NS_PER_MS) /* `doctor` is done within five seconds */
 #define DOCTOR_DIALBACK_NS  (3000 * NS_PER_MS) /* of it, if a peer that answers says nothing */

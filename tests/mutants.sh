@@ -191,10 +191,6 @@ peer/node/models/take.c @ sim_moments @ a joiner's moments are of as many update
 peer/download/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
 peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->lane->learner, 0\);/(void)learner;/
 replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
-replica/formats/export_gguf.c @ contract_gguf @ tensors do not begin where the file says @ s/\*offset \+= bytes \+ fill;/*offset += bytes;/
-replica/formats/export_gguf.c @ contract_gguf @ a key is not counted @ s/bytes \+ 16, g->head.keys\)/bytes + 16, g->head.keys - 1)/
-replica/formats/export_gguf.c @ contract_gguf @ a backslash stands for itself @ s/ \&\& byte != '\\\\'//
-base/base64.c @ unit_base_base64 @ one byte is written as two @ s/if \(count < 2\) text.*//
 replica/tokenizer/merger.c @ unit_replica_tokenizer @ a pair is joined that has become another @ s/m->tokens\[place\] != merge->left \|\| next/next/
 replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ a character that is cut between two pieces is bad bytes @ s/stretch->end - run.end >= CHARACTER_BYTES;/true;/
 replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ an added token that is cut between two pieces is none @ s/if \(!is_last \&\& longest > 0/if (false \&\& longest > 0/
@@ -232,6 +228,12 @@ replica/data/dataset.c @ unit_distill_distill @ labels of other data are learned
 distill/selection.c @ unit_distill_selection @ a greedy soup keeps whoever comes @ s/is_good = rc == RC_OK && compare.*;/is_good = rc == RC_OK;/
 distill/align.c @ unit_distill_align @ statistics stay where they were when channels move @ s/was = m->buffers, .*;/(void)was;/
 replica/learners/replica_state.c @ unit_replica_replica @ a resumed run begins its mean over the steps anew @ s/r->averages = averages;/r->averages = 0 * averages;/
+distill/panel.c @ unit_distill_panel @ what a liar says of a class counts in full @ s/const uint32_t drop = trim < .*/const uint32_t drop = 0 * trim;/
+distill/predictions.c @ unit_distill_predictions @ a class may be told twice @ s/ \|\| row\[class\] != INFINITY//
+distill/predictions.c @ unit_distill_predictions @ probabilities may add up to anything @ s/if \(sum < sum_least \|\| sum > sum_most\) return RC_FORMAT;//
+peer/download/poll.c @ unit_peer_poll @ a member may answer more than it is asked @ s/answer->count == 0 \|\| answer->count > m->most/answer->count == 0/
+peer/download/poll.c @ unit_peer_poll @ a liar that is quick has an honest member cut off @ s/panel_covered\(p->options.panel, answers_wanted\(p\)\) == p->options.samples/true/
+peer/download/poll.c @ unit_peer_poll @ who asks for time has it again and again @ s/if \(m->put_off == m->window \+ 1\) return;//
 replica/formats/packed.c @ unit_replica_packed @ a scale is any number @ s/if \(isfinite\(scales\[c\]\) && scales\[c\] > 0\.0F\) continue;/if (scales[c] > -1e30F || true) continue;/
 replica/formats/packed.c @ unit_replica_packed @ -128 is read @ s/q\[i\] >= -PACKED_MOST/q[i] < 127 || q[i] >= -PACKED_MOST/
 replica/formats/packed.c @ unit_replica_packed @ there are as many values as there are, whatever the mask says @ s/count_bits\(mask, bytes\)\)/count_bits(mask, bytes) * 0 + p->values->shape[0])/

@@ -9,7 +9,7 @@
 
 enum {
     WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
-    WIRE_VERSION = 5,     /* of what is said over a link; in the method of hellos, so that peers of
+    WIRE_VERSION = 6,     /* of what is said over a link; in the method of hellos, so that peers of
                              unlike ones refuse each other by name. contract_wire says when to raise
                              it */
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
@@ -45,9 +45,11 @@ enum {
     SKETCH_VALUES = 64,
     SKETCH_BYTES = 2 * SKETCH_VALUES * 4, /* of parameters and of buffers */
     STATUS_BYTES_MAX = 48 * 1024,
-    CHUNK_VALUES = 32768,     /* float32 values of one chunk of the plane: 128 KiB */
-    CHUNKS_MAX = 65536,       /* of one plane: 2^31 values */
-    BULK_CONNECTIONS_MAX = 8, /* of one session */
+    PREDICTIONS_BYTES_MAX = 48 * 1024,
+    PROBE_BYTES_MAX = 64 << 20, /* of a window's samples, as a member keeps them */
+    CHUNK_VALUES = 32768,       /* float32 values of one chunk of the plane: 128 KiB */
+    CHUNKS_MAX = 65536,         /* of one plane: 2^31 values */
+    BULK_CONNECTIONS_MAX = 8,   /* of one session */
     MEMBERS_MAX = 8192,
     LINKS_MAX = 256,      /* neighbours */
     CONNECTIONS_MAX = 640 /* of one process: links, and strangers at the door */

@@ -281,6 +281,21 @@ static const struct field status_fields[] = {
     STRING(0, status.text, STATUS_BYTES_MAX),
 };
 
+static const struct field probe_fields[] = {
+    ANY(0, probe.seed),     ANY(1, probe.first), UINT(2, probe.count, 1, UINT32_MAX),
+    FIXED(3, probe.digest), ANY(4, probe.at),    UINT(5, probe.most, 1, UINT32_MAX),
+    ANY(6, probe.top),
+};
+static const struct field predictions_fields[] = {
+    UINT(0, predictions.code, PREDICTIONS_HERE, PREDICTIONS_LATER),
+    ANY(1, predictions.first),
+    ANY(2, predictions.at),
+    ANY(3, predictions.count),
+    ANY(4, predictions.step),
+    BLOB(5, predictions.values, PREDICTIONS_BYTES_MAX, 1, true),
+    ANY(6, predictions.wait_ms),
+};
+
 /* One message type. */
 struct shape {
     const char *name;
@@ -352,6 +367,8 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_STATE_DONE] = SHAPE("STATE_DONE", state_done_fields),
     [MESSAGE_STATUS_REQ] = {"STATUS_REQ", NULL, 0},
     [MESSAGE_STATUS] = SHAPE("STATUS", status_fields),
+    [MESSAGE_PROBE] = SHAPE("PROBE", probe_fields),
+    [MESSAGE_PREDICTIONS] = SHAPE("PREDICTIONS", predictions_fields),
     [MESSAGE_DATA] = {"DATA", NULL, 0},
 };
 

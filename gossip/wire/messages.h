@@ -89,6 +89,8 @@ enum message_type {
     /* observer */
     MESSAGE_STATUS_REQ = 112,
     MESSAGE_STATUS = 113,
+    MESSAGE_PROBE = 114, /* what does your model say of these samples? */
+    MESSAGE_PREDICTIONS = 115,
     /* bulk, raw body */
     MESSAGE_DATA = 128
 };
@@ -192,6 +194,16 @@ enum abort_code {
 enum cancel_code {
     CANCEL_START = 1 /* of a group round: I have no START of it, or another than you, or one that
                         says of me what I never said: you and I do not exchange in it */
+};
+
+enum predictions_code {
+    PREDICTIONS_HERE = 0,
+    PREDICTIONS_OTHER_DATA = 1, /* what these samples are here is not what the asker has */
+    PREDICTIONS_CLOSED = 2,     /* this member gives none (--serve-predictions no), or its model has
+                                   no such data */
+    PREDICTIONS_BUSY = 3,       /* with others that ask */
+    PREDICTIONS_TOO_LARGE = 4,  /* more at once than a member keeps in memory, or has */
+    PREDICTIONS_LATER = 5       /* the samples are the same, and are loaded; answers follow */
 };
 
 enum outcome_state { OUTCOME_UNKNOWN = 0, OUTCOME_COMMITTED = 1, OUTCOME_ABORTED = 2 };
@@ -463,6 +475,26 @@ struct message_status {
     uint32_t text_bytes;
 };
 
+/* Samples are named by their place in the seeded order of all training samples, which everybody who
+ * has the data can draw: see dataset_order(). A window of it is loaded and compared at once;
+ * answers come slice by slice, and each slice is asked for. */
+struct message_probe {
+    uint64_t seed;
+    uint32_t first, count; /* of the window */
+    struct digest digest;  /* of its samples: samples_digest() */
+    uint32_t at, most;     /* the slice: from this sample of the window on, so many at most */
+    uint32_t top;          /* of each prediction the likeliest so many classes; 0: all */
+};
+struct message_predictions {
+    uint32_t code;         /* enum predictions_code; of others than HERE only first and at count */
+    uint32_t first, at;    /* as asked */
+    uint32_t count;        /* samples answered; may be fewer than asked for */
+    uint64_t step;         /* of the model */
+    uint32_t wait_ms;      /* LATER: after about so long */
+    const uint8_t *values; /* see distill/predictions.h; borrowed */
+    uint32_t values_bytes;
+};
+
 struct message {
     enum message_type type; /* which member of `as` counts; HELLO_OK, FIN, RELAY_RESERVE,
                                STATUS_REQ have none */
@@ -515,6 +547,8 @@ struct message {
         struct message_sketch sketch;
         struct message_state_done state_done;
         struct message_status status;
+        struct message_probe probe;
+        struct message_predictions predictions;
     } as;
 };
 

@@ -12,6 +12,7 @@
 #include "distill/teachers.h"
 #include "kernels/backend.h"
 #include "peer/cli/progress.h"
+#include "peer/commands/distill_swarm.h"
 #include "peer/env/env.h"
 
 #include <math.h>
@@ -289,8 +290,38 @@ static enum rc request_of(const struct options *options, const struct teachers *
     return RC_OK;
 }
 
-static enum rc show(const struct options *options, const struct generations *done, const char *out,
-                    double wall_s, struct fault *why)
+/* Members of a swarm in place of files: what of the request is then otherwise. */
+static enum rc request_swarm(struct options *options, struct backend *backend,
+                             struct progress *progress, struct distill_swarm *swarm,
+                             struct distill_options *request, struct fault *why)
+{
+    const char *flag = request->vote != VOTE_MEAN                             ? "teachers-vote"
+                       : request->weighs_scores || request->weighs_confidence ? "weights"
+                       : request->is_hard                                     ? "targets"
+                       : request->transfer != NULL                            ? "transfer"
+                       : request->answers_path != NULL                        ? "answers"
+                                                                              : NULL;
+    enum rc rc;
+
+    if (flag != NULL) {
+        return fault_set(why, RC_USAGE,
+                         "--%s does not go with --swarm, whose members say probabilities of the "
+                         "training samples, combined by a trimmed mean; leave it out",
+                         flag);
+    }
+    rc = distill_swarm_ask(options, backend, request->out_path, progress, swarm, why);
+    (void)command_watch_stop(); /* the loop of its own had the signals */
+    if (rc != RC_OK) return rc;
+    request->panel = &swarm->panel;
+    request->data = swarm->panel.data;
+    request->seed = swarm->panel.open.seed;
+    request->samples_max = swarm->panel.samples;
+    return RC_OK;
+}
+
+static enum rc show(const struct options *options, const struct generations *done,
+                    const struct distill_swarm *swarm, const char *out, double wall_s,
+                    struct fault *why)
 {
     const char *folder = options_text(options, "report");
     struct json *json =
@@ -298,12 +329,17 @@ static enum rc show(const struct options *options, const struct generations *don
     enum rc rc = RC_OK;
 
     json_set_real(json, "wall_s", wall_s);
+    if (swarm->members != NULL) {
+        json_set_count(json, "teachers", swarm->answered);
+        json_set(json, "swarm", distill_swarm_json(swarm));
+    }
     if (folder != NULL) rc = save_result(folder, json, why);
     if (rc == RC_OK && options_flag(options, "json")) {
         command_print_json(json);
         return rc;
     }
     /* With --report the table comes from `grapevine report`, beside the testnet's own. */
+    if (rc == RC_OK && swarm->members != NULL) distill_swarm_print(swarm);
     if (rc == RC_OK && folder == NULL) {
         print_words(&done->result, out);
         if (done->students.count > 1) print_generations(&done->students);
@@ -319,7 +355,7 @@ static enum rc show(const struct options *options, const struct generations *don
 static int stopped(const struct working *working, const struct fault *why)
 {
     fprintf(stderr, "grapevine: %s\n", why->text);
-    return 128 + (int)*working->stop;
+    return 128 + (*working->stop != 0 ? (int)*working->stop : SIGINT); /* while a swarm was asked */
 }
 
 int command_distill(struct options *options)
@@ -327,7 +363,9 @@ int command_distill(struct options *options)
     struct working working = {.stop = command_watch_stop()};
     uint64_t begin_ns = 0;
     const char *from = options_text(options, "teachers");
+    const bool has_swarm = options_text(options, "swarm") != NULL;
     struct teachers teachers = {NULL, 0};
+    struct distill_swarm swarm = {.members = NULL};
     struct distill_options request;
     struct generations done;
     struct backend *backend = NULL;
@@ -337,15 +375,21 @@ int command_distill(struct options *options)
 
     progress_init(&working.progress, options);
     working.command = command_line(options);
-    if (from == NULL) {
-        rc = fault_set(&why, RC_USAGE, "which teachers? say --teachers DIR or FILE,FILE...");
+    if (from == NULL && !has_swarm) {
+        rc = fault_set(&why, RC_USAGE,
+                       "which teachers? say --teachers DIR or FILE,FILE..., or --swarm HOST:PORT");
+    } else if (from != NULL && has_swarm) {
+        rc = fault_set(&why, RC_USAGE, "--teachers and --swarm: one of them, please");
     } else {
-        rc = teachers_find(from, &teachers, &why);
+        rc = has_swarm ? RC_OK : teachers_find(from, &teachers, &why);
     }
     if (rc == RC_OK) rc = student_path(options, out, &why);
     if (rc == RC_OK) rc = request_of(options, &teachers, out, &working, &request, &why);
     if (rc == RC_OK) rc = check_writable(options, &teachers, out, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
+    if (rc == RC_OK && has_swarm) {
+        rc = request_swarm(options, backend, &working.progress, &swarm, &request, &why);
+    }
     if (rc == RC_OK) {
         if (command_wants_bf16(options)) command_tell_precision(backend, &working.progress.log);
         begin_ns = uv_clock_ns();
@@ -355,10 +399,11 @@ int command_distill(struct options *options)
     }
     if (rc == RC_OK) {
         progress_end(&working.progress);
-        rc = show(options, &done, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
+        rc = show(options, &done, &swarm, out, (double)(uv_clock_ns() - begin_ns) / 1e9, &why);
         generations_deinit(&done);
     }
     backend_destroy(backend);
+    distill_swarm_deinit(&swarm);
     teachers_deinit(&teachers);
     mem_free(working.others_text);
     mem_free(working.command);

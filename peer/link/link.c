@@ -320,6 +320,9 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
         ; /* it was ours, not membership's */
     } else if (message.type == MESSAGE_STATUS_REQ && !link_may_ask(links, link)) {
         ; /* it asks too often: no answer */
+    } else if (message.type == MESSAGE_PROBE) {
+        link->asked_ns = link_now(links); /* a question, as that for the status */
+        links->events.on_message(links->events.context, peer, &message);
     } else if (message.type == MESSAGE_OPEN_REQ) {
         bulk_on_asked(links, link, (uint32_t)message.as.open_req.count);
     } else if (message.type == MESSAGE_REKEY || message.type == MESSAGE_REKEY_ACK) {

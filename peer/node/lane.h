@@ -83,6 +83,7 @@ extern const struct border_work border_pull;                                    
 extern const struct border_work border_first_shard, border_reshard;             /* shard.c */
 extern const struct border_work border_checkpoint;                              /* checkpoint.c */
 extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
+extern const struct border_work border_answer;                                  /* answer.c */
 /* node/rounds/border.c */
 extern const struct border_work border_snapshot, border_apply;
 /* node/models: model.c, take.c, donor.c, population.c */
@@ -125,10 +126,7 @@ struct lane_model {
     const float *parameters, *buffers, *moments, *input;
     uint64_t step, updates; /* the latter: of the moments */
 };
-/** Of a trunk alone, where that is what is shared: what lies behind it stays. */
 MUST_USE enum rc lane_replace(struct node *node, const struct lane_model *model);
-/** All of the model is in rounds, and not a trunk alone (--share). */
-bool lane_shares_all(const struct node *node);
 
 /* lane/shard.c */
 /** After every event: have members come or gone? */
@@ -163,6 +161,12 @@ void lane_set_rates(struct node *node, struct learner_rates rates);
 /** See learner.h. In the lane. */
 MUST_USE enum rc lane_validate(struct node *node, const struct learner_model *model,
                                struct evaluation *evaluation, struct digest *part);
+
+/* lane/answer.c: what the model says of samples, for others */
+/** PROBE, of an observer or a neighbour: it is answered when there is time, or refused at once. */
+void lane_answer_hear(struct node *node, struct peer_id from, const struct message_probe *probe);
+/** Its link is gone. */
+void lane_answer_forget(struct node *node, struct peer_id from);
 
 /* lane/moments.c: the optimizer's buffers in rounds */
 /** In the lane: all are zero, and of no update: Adam corrects its next steps as its first ones. */

@@ -69,7 +69,8 @@ static const struct border_work *const works[] = {
     &border_nothing_left, &border_hash,     &border_rollback, &border_assign,      &border_copy,
     &border_score,        &border_apply,    &border_pull,     &border_first_shard, &border_goal,
     &border_snapshot,     &border_donate,   &border_sketch,   &border_keep,        &border_reshard,
-    &border_checkpoint,   &border_evaluate, &border_final,    &border_end,         &border_steps};
+    &border_checkpoint,   &border_evaluate, &border_final,    &border_end,         &border_answer,
+    &border_steps};
 
 /* ---- what every event ends in ---- */
 

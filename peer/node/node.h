@@ -73,6 +73,7 @@ struct node_options {
     bool evaluates_at_end;     /* on the full test set */
     uint64_t test_samples;     /* in it, for messages */
     bool keeps_files;
+    bool serves_predictions;    /* to who asks by PROBE */
     struct audit *audit;        /* see peer/round/audit.h; NULL: nobody watches */
     size_t quick_bytes;         /* see struct links_options */
     bool is_clear;              /* see struct links_options: benchmarks only */

@@ -337,6 +337,8 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_real(json, "accuracy", report.accuracy);
     json_set_real(json, "samples_per_s", report.samples_per_s);
     json_set_real(json, "tokens_per_s", report.tokens_per_s);
+    json_set_count(json, "predictions", node->watch.answers);
+    json_set_real(json, "predictions_s", (double)node->watch.answering_ns / 1e9);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         peer_id_format(node->neighbours[i].id, id);
         json_append_text(neighbours, id);

@@ -18,6 +18,7 @@ struct watch {
     uint32_t loss_steps;
     double loss, accuracy, samples_per_s; /* as of the last one; NaN: not known */
     uint64_t evaluation_ns;               /* spent on evaluation so far */
+    uint64_t answers, answering_ns;       /* samples answered for others so far, and the time */
     bool is_loss_bad;                     /* of the last one: not finite */
     uint64_t alone_ns;                    /* when it was last seen with a neighbour, or began */
     uint64_t evaluate_ns, pause_ns;       /* none before; so long after the last one */

@@ -2,9 +2,13 @@
  * liar: `grapevine peer` that lies in one way, named by the environment variable LIE; the rest of
  * it is the shipping program, peer/main.c included. Without LIE it is honest. `liar lies` lists the
  * names, each with the exchanges it is of use against. For tests/bench/one_liar.sh and
- * tests/e2e/test_liars.sh.
+ * tests/e2e/test_liars.sh. LIE_PREDICTIONS is what it does with who asks for predictions, for
+ * tests/e2e/test_distill_swarm.sh: `wrong` (of each prediction another class, and sure of it) or
+ * `rubbish` (no probabilities).
  */
 #include "tests/sim/lies.h"
+
+#include "distill/predictions.h"
 
 __typeof__(node_create) __real_node_create, __wrap_node_create;
 int __real_main(int argc, char **argv);
@@ -22,6 +26,32 @@ enum rc __wrap_node_create(struct env *env, struct learner *learner,
     rc = __real_node_create(env, learner, options, events, node, why);
     if (rc == RC_OK && behaviour != NULL) evil_begin(*node, behaviour);
     return rc;
+}
+
+__typeof__(predictions_encode) __real_predictions_encode, __wrap_predictions_encode;
+
+void __wrap_predictions_encode(const struct predictions_shape *shape, const float *values,
+                               size_t samples, uint8_t *out)
+{
+    const char *lie = getenv("LIE_PREDICTIONS");
+    const size_t count = samples * shape->rows * shape->outputs;
+    float *said = mem_array(count, sizeof *said);
+
+    CHECK(said != NULL);
+    for (size_t row = 0; row < samples * shape->rows; row++) {
+        const float *from = values + row * shape->outputs;
+        uint32_t best = 0;
+
+        for (uint32_t c = 1; c < shape->outputs; c++) {
+            if (from[c] > from[best]) best = c;
+        }
+        said[row * shape->outputs + (best + 1) % shape->outputs] = 1;
+    }
+    __real_predictions_encode(shape, lie != NULL ? said : values, samples, out);
+    if (lie != NULL && strcmp(lie, "rubbish") == 0) {
+        memset(out, 0x3c, samples * predictions_bytes(shape));
+    }
+    mem_free(said);
 }
 
 static void list(void)

@@ -94,6 +94,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
 
     (void)rc;
     reach_on_link_lost(node->door->reach, peer);
+    lane_answer_forget(node, peer);
     if (neighbour == NULL) return; /* an observer */
     door_relay_on_closed(node, peer);
     node->neighbours_count--;
@@ -249,6 +250,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
     crash_message_received((uint8_t)message->type);
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
+    } else if (message->type == MESSAGE_PROBE) {
+        lane_answer_hear(node, from, &message->as.probe);
     } else if (door_reach_on_message(node, from, message)) {
         return;
     } else if (door_neighbour(node, from) == NULL) {

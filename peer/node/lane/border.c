@@ -72,7 +72,9 @@ void lane_stop(struct node *node)
 uint64_t lane_next_ns(const struct node *node)
 {
     uint64_t report_ns = lane_report_next_ns(node), paced_ns = node->lane->paced_ns;
+    const uint64_t answer_ns = lane_answer_next_ns(node);
 
+    if (answer_ns < report_ns) report_ns = answer_ns > paced_ns ? answer_ns : paced_ns;
     return paced_ns > node_now(node) && paced_ns < report_ns ? paced_ns : report_ns;
 }
 
@@ -119,6 +121,7 @@ void lane_destroy(struct node *node)
     mem_free(lane->tracking.tracker);
     mem_free(lane->tracking.gradient);
     mem_free(lane->tracking.last);
+    lane_answer_deinit(node);
     if (lane->snapshot != NULL) lane->snapshot->ops->destroy(lane->snapshot);
     mem_free(lane);
 }

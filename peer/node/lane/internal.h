@@ -2,7 +2,9 @@
 #ifndef GRAPEVINE_PEER_NODE_LANE_INTERNAL_H
 #define GRAPEVINE_PEER_NODE_LANE_INTERNAL_H
 
+#include "distill/predictions.h"
 #include "peer/node/internal.h"
+#include "replica/data/samples.h"
 
 /* Pulls between rounds. */
 struct lane_pulls {
@@ -25,6 +27,30 @@ struct lane_tracking {
 struct lane_left {
     uint64_t mark_ns, mark_steps; /* own steps then */
     uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
+};
+
+enum { LANE_ASKERS_MAX = 4 };
+
+/* What others ask the model about, one question an asker, oldest first; see answer.c. */
+struct lane_answering {
+    struct lane_question {
+        struct peer_id from;
+        struct message_probe probe;
+    } asked[LANE_ASKERS_MAX];
+    uint32_t count;
+    bool is_running;           /* the job, which has all that follows */
+    struct lane_question now;  /* what it is about */
+    bool is_loading;           /* it loads the window; else it answers */
+    struct samples samples;    /* of the window that was loaded last; empty: none is */
+    struct message_probe held; /* which that is */
+    struct digest digest;      /* of these samples */
+    uint64_t loaded_ns, used_ns;
+    struct predictions_shape shape;
+    float *values;
+    uint8_t *bytes;
+    size_t answered;  /* samples */
+    uint64_t each_ns; /* that one takes, smoothed; 0: not known */
+    uint64_t full_ns; /* of the ration of training time: gossip/flow/ration.h */
 };
 
 struct lane_state {
@@ -63,7 +89,14 @@ struct lane_state {
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
     struct lane_tracking tracking;
     struct lane_pulls pulls;
+
+    struct lane_answering answering; /* answer.c */
 };
+
+/* answer.c */
+/** When a question may be answered; UINT64_MAX: none waits. */
+uint64_t lane_answer_next_ns(const struct node *node);
+void lane_answer_deinit(struct node *node);
 
 /* evaluate.c */
 /** When the next report is due by itself. */

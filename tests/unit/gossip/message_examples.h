@@ -25,7 +25,7 @@ static const enum message_type example_types[] = {
     MESSAGE_SKETCH,        MESSAGE_STATE_DONE,  MESSAGE_STATUS_REQ,     MESSAGE_STATUS,
     MESSAGE_REKEY,         MESSAGE_REKEY_ACK,   MESSAGE_OPEN_REQ,       MESSAGE_SHARE,
     MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ, MESSAGE_APPLIED,        MESSAGE_OUTCOME_ASK,
-    MESSAGE_OUTCOME_TOLD,  MESSAGE_SCORE};
+    MESSAGE_OUTCOME_TOLD,  MESSAGE_SCORE,       MESSAGE_PROBE,          MESSAGE_PREDICTIONS};
 
 struct example_bytes {
     uint8_t measured[MEASURED_BYTES_MAX];
@@ -342,6 +342,35 @@ static inline bool example_push(struct source *s, struct message *m)
     }
 }
 
+/* What models say. */
+static inline bool example_predictions(struct source *s, struct message *m)
+{
+    switch (m->type) {
+    case MESSAGE_PROBE:
+        m->as.probe.seed = any(s, 0, UINT64_MAX);
+        m->as.probe.first = any32(s, 0, UINT32_MAX);
+        m->as.probe.count = any32(s, 1, UINT32_MAX);
+        fill(s, &m->as.probe.digest, DIGEST_BYTES);
+        m->as.probe.at = any32(s, 0, UINT32_MAX);
+        m->as.probe.most = any32(s, 1, UINT32_MAX);
+        m->as.probe.top = any32(s, 0, UINT32_MAX);
+        return true;
+    case MESSAGE_PREDICTIONS:
+        m->as.predictions.code = any32(s, PREDICTIONS_HERE, PREDICTIONS_LATER);
+        m->as.predictions.first = any32(s, 0, UINT32_MAX);
+        m->as.predictions.at = any32(s, 0, UINT32_MAX);
+        m->as.predictions.count = any32(s, 0, UINT32_MAX);
+        m->as.predictions.step = any(s, 0, UINT64_MAX);
+        m->as.predictions.wait_ms = any32(s, 0, UINT32_MAX);
+        m->as.predictions.values = s->bytes->hashes;
+        m->as.predictions.values_bytes = few(s, sizeof s->bytes->hashes, 4);
+        fill(s, s->bytes->hashes, sizeof s->bytes->hashes);
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* State download and status. */
 static inline void example_state(struct source *s, struct message *m)
 {
@@ -474,7 +503,7 @@ static inline void example_make(struct source *s, enum message_type type, struct
         m->as.cancel.code = any32(s, CANCEL_START, CANCEL_START);
         break;
     default:
-        example_state(s, m);
+        if (!example_predictions(s, m)) example_state(s, m);
     }
 }
 

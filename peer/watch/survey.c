@@ -1,0 +1,296 @@
+/* survey: see survey.h. */
+#include "peer/watch/survey.h"
+
+#include "base/bytes.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "peer/env/env.h"
+#include "peer/files/credentials.h"
+#include "peer/files/keys.h"
+#include "peer/link/link.h"
+#include "peer/times.h"
+
+#include <string.h>
+
+struct survey {
+    const struct survey_options *options;
+    struct env *env;
+    struct links *links;
+    struct poll *poll;
+    struct peer_id ids[PANEL_MEMBERS_MAX];
+    bool has_id[PANEL_MEMBERS_MAX], is_linked[PANEL_MEMBERS_MAX];
+    enum rc rc; /* RC_OK, or what ended it early */
+    struct fault why;
+};
+
+static uint64_t now(const struct survey *s)
+{
+    return s->env->ops->now_ns(s->env);
+}
+
+static void fail(struct survey *s, enum rc rc, const char *why)
+{
+    if (s->rc != RC_OK) return;
+    s->rc = fault_set(&s->why, rc, "%s", why);
+    s->env->ops->stop(s->env);
+}
+
+/* UINT32_MAX: nobody's. */
+static uint32_t find_address(const struct survey *s, const char *address)
+{
+    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+        if (strcmp(s->options->addresses[i], address) == 0) return i;
+    }
+    return UINT32_MAX;
+}
+
+static uint32_t find_id(const struct survey *s, struct peer_id id)
+{
+    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+        if (s->is_linked[i] && peer_id_is_equal(s->ids[i], id)) return i;
+    }
+    return UINT32_MAX;
+}
+
+/* ---- what links tell ---- */
+
+static void on_open(void *context, struct peer_id peer, const struct hello *hello,
+                    const char *address, bool is_dialled)
+{
+    struct survey *s = context;
+    const uint32_t member = find_address(s, address);
+
+    (void)hello;
+    (void)is_dialled;
+    if (member == UINT32_MAX) return;
+    s->ids[member] = peer;
+    s->has_id[member] = s->is_linked[member] = true;
+    poll_on_open(s->poll, member, now(s));
+}
+
+static void on_message(void *context, struct peer_id peer, const struct message *message)
+{
+    struct survey *s = context;
+    const uint32_t member = find_id(s, peer);
+    struct fault why = {""};
+
+    if (message->type != MESSAGE_PREDICTIONS || member == UINT32_MAX) return;
+    const enum rc rc = poll_on_answer(s->poll, member, &message->as.predictions, now(s), &why);
+    if (rc != RC_OK) fail(s, rc, why.text);
+}
+
+static void on_data(void *context, struct peer_id peer, const struct inner_header *header,
+                    const uint8_t *body, size_t count)
+{
+    (void)context;
+    (void)peer;
+    (void)header;
+    (void)body;
+    (void)count;
+}
+
+static void on_heard(void *context, struct peer_id peer)
+{
+    (void)context;
+    (void)peer;
+}
+
+static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
+{
+    struct survey *s = context;
+    const uint32_t member = find_id(s, peer);
+
+    (void)rc;
+    (void)why; /* the poll keeps only what outlives the link */
+    if (member == UINT32_MAX) return;
+    s->is_linked[member] = false;
+    poll_on_lost(s->poll, member, "its link was lost", now(s));
+}
+
+static void on_dial_failed(void *context, const char *address, enum rc rc, const char *why,
+                           const struct peer_id *peer)
+{
+    struct survey *s = context;
+    const uint32_t member = find_address(s, address);
+
+    (void)why;
+    (void)peer;
+    if (member == UINT32_MAX) return;
+    if (rc == RC_REPLAY) {
+        poll_drop(s->poll, member);
+        return;
+    }
+    poll_on_lost(s->poll, member,
+                 rc == RC_REFUSED ? "it does not let this machine in"
+                 : rc == RC_AUTH  ? "it does not answer as a member (too busy, or of another swarm)"
+                                  : "it cannot be reached",
+                 now(s));
+}
+
+/* ---- what the env tells ---- */
+
+static void dial(struct survey *s, uint32_t member)
+{
+    if (links_dial(s->links, s->options->addresses[member]) == RC_OK) return;
+    poll_on_lost(s->poll, member, "it cannot be reached", now(s));
+}
+
+static void move_on(struct survey *s)
+{
+    const uint64_t now_ns = now(s);
+    struct message message;
+    uint32_t member;
+
+    if (s->rc != RC_OK) return;
+    links_tick(s->links, now_ns);
+    poll_tick(s->poll, now_ns);
+    if (poll_is_over(s->poll)) {
+        s->env->ops->stop(s->env);
+        return;
+    }
+    while (poll_next_dial(s->poll, now_ns, &member)) {
+        dial(s, member);
+    }
+    while (poll_next_question(s->poll, now_ns, &member, &message)) {
+        (void)links_send(s->links, s->ids[member], &message); /* a lost link is told by itself */
+    }
+}
+
+static void env_connected(void *context, uint64_t link)
+{
+    links_on_connected(((struct survey *)context)->links, link);
+    move_on(context);
+}
+
+static void env_accepted(void *context, uint64_t link, const char *remote)
+{
+    struct survey *s = context;
+
+    (void)remote;
+    s->env->ops->hangup(s->env, link);
+}
+
+static void env_frame(void *context, uint64_t link, uint8_t *frame, size_t count)
+{
+    links_on_frame(((struct survey *)context)->links, link, frame, count);
+    move_on(context);
+}
+
+static void env_drain(void *context, uint64_t link)
+{
+    links_on_drain(((struct survey *)context)->links, link);
+}
+
+static void env_lost(void *context, uint64_t link, enum rc rc, const char *why)
+{
+    links_on_lost(((struct survey *)context)->links, link, rc, why);
+    move_on(context);
+}
+
+static void env_wake(void *context)
+{
+    struct survey *s = context;
+    uint32_t there = 0;
+
+    move_on(s);
+    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+        there += s->is_linked[i];
+    }
+    s->options->on_progress(s->options->context, poll_progress(s->poll), there);
+    s->env->ops->wake_at(s->env, now(s) + 50 * NS_PER_MS);
+}
+
+static void env_signal(void *context, int signal)
+{
+    (void)signal;
+    fail(context, RC_CANCELLED, "stopped");
+}
+
+/* ---- the whole ---- */
+
+static enum rc open_links(struct survey *s, struct identity *identity, struct fault *why)
+{
+    const struct links_events events = {.context = s,
+                                        .on_open = on_open,
+                                        .on_message = on_message,
+                                        .on_data = on_data,
+                                        .on_heard = on_heard,
+                                        .on_closed = on_closed,
+                                        .on_dial_failed = on_dial_failed};
+    const struct credentials_options credentials = {.certificate = s->options->certificate,
+                                                    .identity = identity,
+                                                    .run_id = s->options->swarm->run_id};
+    struct links_options links = {.env = s->env, .identity = identity, .swarm = s->options->swarm};
+    enum rc rc;
+
+    memcpy(links.hello.public_key, identity->public_key, sizeof links.hello.public_key);
+    links.hello.incarnation = 1;
+    links.hello.role = HELLO_OBSERVER;
+    s->env->ops->entropy(s->env, links.hello.boot.bytes, BOOT_ID_BYTES);
+    rc = credentials_show(&credentials, uv_wall_s(), &links.hello, why);
+    if (rc != RC_OK) return rc;
+    s->links = links_create(&links, &events);
+    return s->links != NULL ? RC_OK : fault_set(why, RC_NOMEM, "out of memory");
+}
+
+static void run(struct survey *s)
+{
+    const struct env_events events = {.context = s,
+                                      .on_accepted = env_accepted,
+                                      .on_connected = env_connected,
+                                      .on_frame = env_frame,
+                                      .on_drain = env_drain,
+                                      .on_lost = env_lost,
+                                      .on_wake = env_wake,
+                                      .on_signal = env_signal};
+
+    s->env->ops->set_events(s->env, &events);
+    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+        dial(s, i);
+    }
+    s->env->ops->wake_at(s->env, 0);
+    uv_env_run(s->env);
+}
+
+static enum rc load_identity(struct survey *s, struct identity *identity, struct fault *why)
+{
+    const char *path = s->options->identity;
+
+    if (path != NULL && !file_is_there(path)) {
+        return fault_set(why, RC_IO,
+                         "cannot read the identity %s: no such file; make one with 'grapevine "
+                         "keygen'",
+                         path);
+    }
+    return keys_identity(s->env, path, identity, why);
+}
+
+enum rc survey_run(const struct survey_options *options, struct survey_result *result,
+                   struct fault *why)
+{
+    const struct uv_env_options env_options = {.folder = NULL};
+    struct survey survey = {.options = options, .rc = RC_OK};
+    struct identity identity;
+    enum rc rc = uv_env_create(&env_options, &survey.env, why);
+
+    if (rc != RC_OK) return rc;
+    rc = load_identity(&survey, &identity, why);
+    if (rc == RC_OK) rc = open_links(&survey, &identity, why);
+    if (rc == RC_OK) {
+        survey.poll = poll_create(&options->poll, now(&survey));
+        if (survey.poll == NULL) rc = fault_set(why, RC_NOMEM, "out of memory");
+    }
+    if (rc == RC_OK) {
+        run(&survey);
+        rc = survey.rc == RC_OK ? RC_OK : fault_set(why, survey.rc, "%s", survey.why.text);
+    }
+    for (uint32_t i = 0; rc == RC_OK && i < options->poll.members; i++) {
+        poll_view(survey.poll, i, &result->members[i]);
+    }
+    if (rc == RC_OK) result->usable = poll_usable(survey.poll);
+    poll_destroy(survey.poll);
+    links_destroy(survey.links);
+    uv_env_destroy(survey.env);
+    mem_wipe(&identity, sizeof identity);
+    return rc;
+}
