@@ -87,7 +87,8 @@ static void window(const char *layer, size_t n, const size_t size[2], size_t str
             const size_t at_x = i % w * stride + f % size[1] - pad[1];
             if (at_y >= H || at_x >= W) continue;
             const double a = from[(f / area * H + at_y) * W + at_x];
-            sum = is_max ? fmax(sum, a) : sum + a * (is_pool ? 1.0 / area : weight[o * filter + f]);
+            sum = is_max ? fmax(sum, a)
+                         : sum + a * (is_pool ? 1.0 / (double)area : weight[o * filter + f]);
         }
         y[i] = (float)sum;
     }
