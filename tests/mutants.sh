@@ -215,6 +215,13 @@ kernels/cpu/dense/activation.c @ unit_kernels_activation @ relu passes gradients
 distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/lr = factors\[i\] \* out->lr;/lr = 0 * factors[i] + out->lr;/
 distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/if \(rc == RC_OK\) rc = check_learnt\(.*;/(void)check_learnt;/
 distill/distill.c @ unit_distill_distill @ a batch has more samples than there are @ s/if \(l->student.batch > samples\)/if (samples == 0)/
+distill/generations.c @ unit_distill_generations @ every generation begins alike @ s/request.student_seed = .*;/request.student_seed = options->seed;/
+averaging/core/population.c @ unit_averaging_population @ a model that is younger is copied @ s/other->step >= population->own.step/other->step >= 0/
+averaging/core/population.c @ unit_averaging_population @ rates that others say are taken as they are @ s/population->own.rates = bounded_rates\(population, told->rates\);/population->own.rates = told->rates;/
+averaging/core/population.c @ unit_averaging_population @ who lies again is not left alone for longer @ s/watched->refused < POPULATION_DOUBLINGS_MAX/watched->refused < 1/
+replica/model/loss.c @ unit_replica_loss @ each head learns as much of the ensemble's loss @ s/exp\(losses\[best\] - losses\[m\]\)/1.0/
+replica/learners/replica_validate.c @ unit_replica_validate @ a model that was validated stays @ s/back = write_all\(&r->learner, \(const float \*const \*\)own\);/back = RC_OK;/
+replica/plane/plane.c @ unit_replica_plane @ a trunk has one layer more @ s/begun > layers/begun > layers + 1/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/

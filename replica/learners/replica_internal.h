@@ -127,13 +127,12 @@ MUST_USE enum rc replica_device_update(struct replica *r);
 /** Forward and loss of the batch in `next`. */
 MUST_USE enum rc replica_forward(struct replica *r, bool is_training, struct task_score *score);
 
-/* replica_evaluate.c */
+/* replica_validate.c */
 /** Loss and hits over `count` samples, batch by batch, in evaluation mode. */
 MUST_USE enum rc replica_score(struct replica *r, const struct samples *samples, size_t count,
                                struct evaluation *evaluation);
 MUST_USE enum rc replica_evaluate(struct learner *learner, uint64_t samples_max,
                                   struct evaluation *evaluation);
-/* replica_validate.c */
 /** How many blocks are held out of this data; RC_USAGE: there are too few samples. */
 MUST_USE enum rc replica_blocks_held(const struct dataset_info *info, uint32_t *blocks,
                                      struct fault *why);

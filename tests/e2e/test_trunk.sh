@@ -23,8 +23,8 @@ PY
 is_less() { python3 -c "import sys; sys.exit(not float(sys.argv[1]) < float(sys.argv[2]))" "$1" "$2"; }
 
 model='linear:32 relu [ linear:classes | linear:classes ]heads'
-common=(--data digits --model "$model" --share trunk:1 --heads-loss ensemble --averaging local-sgd:H=4 --step-time 2ms --seed 3
-    --evaluate-samples 0)
+base=(--data digits --model "$model" --heads-loss ensemble --step-time 2ms --seed 3 --evaluate-samples 0)
+common=("${base[@]}" --share trunk:1 --averaging local-sgd:H=4)
 start_peer a "${common[@]}" --steps 300 --start-with 2 --out "$WORK/a"
 start_peer b "${common[@]}" --steps 300 --start-with 2 --out "$WORK/b" --bootstrap "${PEER_ADDRESS[a]}"
 wait_exit a || fail "a failed"
@@ -37,7 +37,7 @@ is_less 0.01 "$(apart "$one" "$two" dense2.weight)" || fail "heads were averaged
 
 DOING="a restart"
 cp "$one" "$WORK/before.safetensors"
-start_peer a --out "$WORK/a" --steps 301 --averaging local-sgd:H=4
+start_peer a --out "$WORK/a" --steps 301
 wait_exit a || fail "a did not go on"
 is_less "$(apart "$WORK/before.safetensors" "$one" dense2.weight)" 0.05 || fail "the head did not survive a restart"
 
@@ -45,7 +45,7 @@ DOING="a joiner"
 # c has taken no step when it leaves: its head is the one it began with, its trunk the swarm's. d is for comparison.
 start_peer a "${common[@]}" --steps 1000000 --out "$WORK/a2"
 wait_more a own_steps 200 60
-"$GRAPEVINE" peer --listen 127.0.0.1:0 "${common[@]}" --lr 1e-12 --steps 1 --averaging none --share all --out "$WORK/d" --quiet || fail "d failed"
+"$GRAPEVINE" peer --listen 127.0.0.1:0 "${base[@]}" --lr 1e-12 --steps 1 --averaging none --out "$WORK/d" --quiet || fail "d failed"
 start_peer c "${common[@]}" --lr 1e-12 --steps 3 --out "$WORK/c" --bootstrap "${PEER_ADDRESS[a]}"
 wait_exit c || fail "c failed"
 grep -q "took the swarm's model" "$WORK/c/log.txt" || fail "c took no model"
@@ -54,7 +54,7 @@ is_less "$(apart "$first" "$WORK/c/model.safetensors" dense2.weight)" 1e-6 || fa
 is_less 0.01 "$(apart "$first" "$WORK/c/model.safetensors" dense1.weight)" || fail "c's trunk is not the swarm's"
 
 DOING="another trunk"
-"$GRAPEVINE" peer --listen 127.0.0.1:0 "${common[@]}" --share all --steps 3 --bootstrap "${PEER_ADDRESS[a]}" >"$WORK/other.out" 2>&1 &&
+"$GRAPEVINE" peer --listen 127.0.0.1:0 "${base[@]}" --averaging local-sgd:H=4 --steps 3 --bootstrap "${PEER_ADDRESS[a]}" >"$WORK/other.out" 2>&1 &&
     fail "who shares all was let in"
 grep -q 'trunk of 2080' "$WORK/other.out" || fail "it is not said why: $(cat "$WORK/other.out")"
 stop_peer a || fail "a did not stop cleanly"

@@ -125,9 +125,48 @@ static void the_digest_sees_every_difference(void **state)
     assert_true(digest_is_equal(digests[0], digest_of("a", "b", SECTION_PARAMETERS, shape_2x3, 2)));
 }
 
+/* Of a trunk rounds have the first layers' parameters and statistics; no trunk is all, or nothing.
+ */
+static void a_trunk_is_the_first_layers(void **state)
+{
+    static const uint32_t four[] = {4};
+    struct schema schema;
+
+    (void)state;
+    schema_init(&schema);
+    assert_int_equal(schema_add(&schema, "conv1.weight", SECTION_PARAMETERS, shape_2x3, 2), RC_OK);
+    assert_int_equal(schema_add(&schema, "norm1.scale", SECTION_PARAMETERS, four, 1), RC_OK);
+    assert_int_equal(schema_add(&schema, "norm1.shift", SECTION_PARAMETERS, four, 1), RC_OK);
+    assert_int_equal(schema_add(&schema, "norm1.running_mean", SECTION_BUFFERS, four, 1), RC_OK);
+    assert_int_equal(schema_add(&schema, "norm1.running_variance", SECTION_BUFFERS, four, 1),
+                     RC_OK);
+    assert_int_equal(schema_add(&schema, "norm10.scale", SECTION_PARAMETERS, four, 1), RC_OK);
+    assert_int_equal(schema_add(&schema, "norm10.running_mean", SECTION_BUFFERS, four, 1), RC_OK);
+    assert_int_equal(schema_add(&schema, "norm10.running_variance", SECTION_BUFFERS, four, 1),
+                     RC_OK);
+    assert_int_equal(schema_layers(&schema), 3);
+    assert_int_equal(schema.shared_parameters, 18);
+    assert_int_equal(schema.shared_buffers, 16);
+    assert_int_equal(schema.values[SECTION_MIXED], 18 + 16 + 8);
+    assert_false(schema_set_trunk(&schema, 0));
+    assert_false(schema_set_trunk(&schema, 3));
+    assert_false(schema_set_trunk(&schema, UINT32_MAX));
+    assert_int_equal(schema.values[SECTION_MIXED], 18 + 16 + 8);
+    assert_true(schema_set_trunk(&schema, 2));
+    assert_int_equal(schema.shared_parameters, 14);
+    assert_int_equal(schema.shared_buffers, 8);
+    assert_int_equal(schema.shared_tensors, 5);
+    assert_int_equal(schema.values[SECTION_MIXED], 14 + 8 + 4);
+    assert_true(schema_set_trunk(&schema, 1));
+    assert_int_equal(schema.shared_parameters, 6);
+    assert_int_equal(schema.values[SECTION_MIXED], 6);
+    schema_deinit(&schema);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_trunk_is_the_first_layers),
         cmocka_unit_test(tensors_follow_each_other_in_their_section),
         cmocka_unit_test(impossible_tensors_are_refused),
         cmocka_unit_test(short_memory_keeps_the_table),
