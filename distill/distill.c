@@ -129,6 +129,18 @@ static struct answers_options answers_wanted(struct lesson *l, struct learner *s
     };
 }
 
+/* Which teachers are not shown. */
+static void hash_labels(struct hash *hash, const struct samples *s, const struct dataset_info *info)
+{
+    if (s->small_labels != NULL) hash_update(hash, s->small_labels, s->count);
+    if (s->large_labels != NULL) {
+        hash_update(hash, s->large_labels, s->count * sizeof *s->large_labels);
+    }
+    if (s->targets != NULL) {
+        hash_update(hash, s->targets, s->count * info->outputs * sizeof *s->targets);
+    }
+}
+
 /* All that decides which student comes out, but for the number of threads. */
 static enum rc ask_question(struct lesson *l, const struct answers_options *answers,
                             struct fault *why)
@@ -154,6 +166,7 @@ static enum rc ask_question(struct lesson *l, const struct answers_options *answ
     hash_init(&hash);
     hash_update(&hash, asked.bytes, DIGEST_BYTES);
     hash_update(&hash, text, (size_t)length);
+    hash_labels(&hash, answers->samples, answers->info);
     l->question = hash_final(&hash);
     return RC_OK;
 }
