@@ -379,8 +379,9 @@ static enum rc plan_transfer(struct lesson *l, uint64_t *samples, struct fault *
 
     l->dataset.labels = l->dataset.labels_of = NULL;
     if (!teacher->is_regression) l->dataset.unlabelled = teacher->classes;
-    const enum rc rc = dataset_open(spec, &l->dataset, &dataset, why);
-    if (rc != RC_OK) return rc;
+    struct fault reason = {""};
+    const enum rc rc = dataset_open(spec, &l->dataset, &dataset, &reason);
+    if (rc != RC_OK) return fault_set(why, rc, "--transfer: %s", reason.text);
     const struct dataset_info info = *dataset_info(dataset);
     dataset_close(dataset);
     *samples = info.train_samples;
