@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -93,6 +94,13 @@ static void sift(const float *row, uint32_t *heap, uint32_t count)
     }
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
 static void encode_top(const struct answer_form *form, const float *row, uint8_t *bytes)
 {
     uint32_t heap[ANSWER_TOP_MAX];
@@ -115,6 +123,7 @@ static void encode_top(const struct answer_form *form, const float *row, uint8_t
             heap[at] = up;
         }
     }
+    qsort(heap, count, sizeof *heap, compare_ids);
     for (uint32_t i = 0; i < count; i++) {
         put_id(form, bytes, i, heap[i]);
         kept[i] = row[heap[i]];
@@ -154,7 +163,7 @@ static enum rc decode_top(const struct answer_form *form, const uint8_t *bytes, 
     }
     for (uint32_t i = 0; i < top; i++) {
         const uint32_t id = get_id(form, bytes, i);
-        if (id >= form->outputs) return RC_FORMAT;
+        if (id >= form->outputs || (i > 0 && id <= get_id(form, bytes, i - 1))) return RC_FORMAT;
         row[id] = (float)((double)kept[i] / all);
     }
     return RC_OK;

@@ -6,7 +6,8 @@
  *           that are there, the digest of the question, and that of those rows' bytes
  *   rows    each of answer_row_bytes(), in the order of the samples asked about:
  *           all outputs    float16 each
- *           the likeliest  `top` ids (uint16, uint32 above 65,536 outputs), then their float16
+ *           the likeliest  `top` ids, ascending (uint16, uint32 above 65,536 outputs), then
+ *                           their float16
  *           real values    float32 each
  *
  * Of a large vocabulary only the `top` likeliest are kept; what they leave of 1 is spread evenly

@@ -66,17 +66,19 @@ static enum rc average_add(struct reading *r, struct model *model, const struct 
     return RC_OK;
 }
 
-/* All models, and the average, over the test part; and what statistics of the average take. */
+/* All models, and the averages, over the test part; and what statistics of an average take. */
 static void plan_work(struct reading *r, const struct model *model)
 {
     const uint64_t files = r->options->paths_count, most = STATISTICS_BATCH * STATISTICS_BATCHES;
     const uint64_t train = dataset_info(r->dataset)->train_samples;
+    const bool has_statistics = model_schema(model)->values[SECTION_BUFFERS] > 0;
+    uint64_t average = r->test.count;
 
     r->work.total = files * r->test.count;
     if (files == 1 && r->options->average_path == NULL) return;
-    r->work.total += r->test.count;
-    if (files == 1 || model_schema(model)->values[SECTION_BUFFERS] == 0) return;
-    r->work.total += train < most ? train : most;
+    if (files > 1 && has_statistics) average += train < most ? train : most;
+    r->work.total += average;
+    if (r->options->with_soup && r->has_selection) r->work.total += average;
 }
 
 /* What is done with each model once, whatever the pieces. */

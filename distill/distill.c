@@ -147,6 +147,18 @@ static struct answers_options answers_wanted(struct lesson *l, struct learner *s
     };
 }
 
+/* Which teachers are not shown. */
+static void hash_labels(struct hash *hash, const struct samples *s, const struct dataset_info *info)
+{
+    if (s->small_labels != NULL) hash_update(hash, s->small_labels, s->count);
+    if (s->large_labels != NULL) {
+        hash_update(hash, s->large_labels, s->count * sizeof *s->large_labels);
+    }
+    if (s->targets != NULL) {
+        hash_update(hash, s->targets, s->count * info->outputs * sizeof *s->targets);
+    }
+}
+
 /* All that decides which student comes out, but for the number of threads. */
 static enum rc ask_question(struct lesson *l, const struct answers_options *answers,
                             struct fault *why)
@@ -172,6 +184,7 @@ static enum rc ask_question(struct lesson *l, const struct answers_options *answ
     hash_init(&hash);
     hash_update(&hash, asked.bytes, DIGEST_BYTES);
     hash_update(&hash, text, (size_t)length);
+    hash_labels(&hash, answers->samples, answers->info);
     l->question = hash_final(&hash);
     return RC_OK;
 }
@@ -403,8 +416,9 @@ static enum rc plan_transfer(struct lesson *l, uint64_t *samples, struct fault *
 
     l->dataset.labels = l->dataset.labels_of = NULL;
     if (!teacher->is_regression) l->dataset.unlabelled = teacher->classes;
-    const enum rc rc = dataset_open(spec, &l->dataset, &dataset, why);
-    if (rc != RC_OK) return rc;
+    struct fault reason = {""};
+    const enum rc rc = dataset_open(spec, &l->dataset, &dataset, &reason);
+    if (rc != RC_OK) return fault_set(why, rc, "--transfer: %s", reason.text);
     const struct dataset_info info = *dataset_info(dataset);
     dataset_close(dataset);
     *samples = info.train_samples;

@@ -54,6 +54,17 @@ enum rc generations_path(const char *out_path, size_t number, size_t count,
     return RC_OK;
 }
 
+static enum rc add_student(struct lineup *lineup, size_t number,
+                           const struct distill_options *options, const struct judged *judged,
+                           struct fault *why)
+{
+    char name[40];
+
+    snprintf(name, sizeof name, "student, generation %zu", number);
+    const enum rc rc = lineup_add(lineup, name, options->out_path, options->command, judged);
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot distil: out of memory");
+}
+
 /* A generation that learns from the one before. Weights and order are other ones, or the second
  * student would repeat what the first did; the samples are the same. */
 static enum rc run_later(struct backend *backend, const struct distill_options *options,
@@ -73,11 +84,13 @@ static enum rc run_later(struct backend *backend, const struct distill_options *
     request.others_count = 0;
     request.vote = VOTE_MEAN;
     request.student_seed = rng_mix(rng_mix(options->seed, PURPOSE_GENERATION), number);
-    const enum rc rc = distill_run(backend, &request, &result, why);
+    enum rc rc = distill_run(backend, &request, &result, why);
     if (rc != RC_OK) return rc;
     all->result.student = result.student;
+    all->result.student_judged = result.student_judged;
+    rc = add_student(&all->result.lineup, number, options, &result.student_judged, why);
     distill_result_deinit(&result);
-    return RC_OK;
+    return rc;
 }
 
 static enum rc judge(struct backend *backend, const struct distill_options *options,

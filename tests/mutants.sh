@@ -228,6 +228,7 @@ base/file.c @ unit_base_file @ what a killed writer left stays behind the new by
 base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
 distill/outputs.c @ unit_distill_outputs @ a border of two bins of confidence belongs to the upper one @ s/ceil\(confidence \* SCORE_BINS\) - 1/floor(confidence * SCORE_BINS)/
+distill/ensemble.c @ unit_distill_ensemble @ who is sure of a row weighs as anybody does @ s/\(by_confidence \? confidence\(logits, classes\) : 1\)/(by_confidence ? 1.0F + 0 * confidence(logits, classes) : 1)/
 distill/answer_file.c @ unit_distill_answers @ damaged answers teach @ s/return digest_is_equal\(hash_final\(&hash\), expected\) \? RC_OK/return digest_is_equal(hash_final(\&hash), expected) || true ? RC_OK/
 distill/answer_file.c @ unit_distill_answers @ what the likeliest leave is given to nobody @ s/rest \/ all \/ \(form->outputs - top\)/0 * rest/
 distill/student_state.c @ unit_distill_distill @ a student goes on with another training @ s/if \(!says\(file, "question", question\)/if ((!says(file, "question", question) \&\& false)/

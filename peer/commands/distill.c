@@ -160,9 +160,13 @@ static enum rc check_writable(const struct options *options, const struct teache
     const char *folder = options_text(options, "report");
     const char *const *from = (const char *const *)teachers->paths;
     const size_t count = (size_t)options_count(options, "generations");
+    const char *answers = options_text(options, "answers");
     char path[PATH_BYTES];
     enum rc rc = RC_OK;
 
+    if (answers != NULL && strcmp(answers, out) == 0) {
+        return fault_set(why, RC_USAGE, "--answers and --out are one file; choose another for one");
+    }
     for (size_t i = 1; rc == RC_OK && i <= count; i++) {
         rc = generations_path(out, i, count, path, why);
         if (rc == RC_OK) rc = command_check_out(path, from, teachers->count, why);

@@ -305,16 +305,19 @@ static void the_likeliest_are_kept_and_the_rest_is_spread(void **state)
 
 static void foreign_rows_are_refused(void **state)
 {
-    /* Proves: ids beyond the outputs, negative, infinite and vanishing probabilities are
+    /* Proves: ids beyond the outputs or twice, negative, infinite and vanishing probabilities are
      * RC_FORMAT. */
     (void)state;
     const struct answer_form top = {.outputs = 10, .top = 1}, all = {.outputs = 2, .top = 2};
+    const struct answer_form two = {.outputs = 10, .top = 2};
+    const uint8_t twice[] = {3, 0, 3, 0, 0x00, 0x38, 0x00, 0x38};
     const uint8_t ids[] = {10, 0, 0x00, 0x3c};
     const uint8_t infinite[] = {0, 0, 0x00, 0x7c}, negative[] = {0, 0, 0x00, 0xbc};
     const uint8_t none[] = {0, 0, 0, 0};
     float out[10];
 
     assert_int_equal(answer_decode(&top, ids, out), RC_FORMAT);
+    assert_int_equal(answer_decode(&two, twice, out), RC_FORMAT);
     assert_int_equal(answer_decode(&top, infinite, out), RC_FORMAT);
     assert_int_equal(answer_decode(&top, negative, out), RC_FORMAT);
     assert_int_equal(answer_decode(&top, none, out), RC_FORMAT);

@@ -208,6 +208,38 @@ static void vote_names_are_read_back(void **state)
     assert_false(vote_parse("", &vote));
 }
 
+static void who_is_sure_of_a_row_weighs_more_there(void **state)
+{
+    /* Proves: by confidence a member weighs, in each row by itself, the probability at temperature
+     * 1 of its class, times its own weight, in both means and at any temperature; in a vote one. */
+    (void)state;
+    const struct ensemble_options options = {.rows = 2,
+                                             .classes = 2,
+                                             .temperature = 2,
+                                             .wants = {true, true, true},
+                                             .by_confidence = true};
+    const float sure[4] = {2, 0, 0, 0}, other[4] = {0, 1, 0, 3};
+    const double weights[2] = {1, 0.5};
+    struct ensemble *e = ensemble_create(&options);
+    float mean[4], logits[4];
+
+    ensemble_absorb(e, 0, 2, sure);
+    ensemble_weigh(e, weights[1]);
+    ensemble_absorb(e, 0, 2, other);
+    ensemble_settle(e, VOTE_MEAN, 0, 2, mean);
+    ensemble_settle(e, VOTE_LOGITS, 0, 2, logits);
+    for (int r = 0; r < 2; r++) {
+        const double a = (double)sure[2 * r] - (double)sure[2 * r + 1];
+        const double b = (double)other[2 * r] - (double)other[2 * r + 1];
+        const double wa = 1 / (1 + exp(-fabs(a))), wb = weights[1] / (1 + exp(-fabs(b)));
+        const double pa = 1 / (1 + exp(-a / 2)), pb = 1 / (1 + exp(-b / 2));
+        const double z = (wa * a + wb * b) / (wa + wb);
+        assert_true(fabs((double)mean[2 * r] - (wa * pa + wb * pb) / (wa + wb)) < 1e-6);
+        assert_true(fabs((double)logits[2 * r] - 1 / (1 + exp(-z / 2))) < 1e-6);
+    }
+    ensemble_destroy(e);
+}
+
 static void short_memory_gives_null_and_leaks_nothing(void **state)
 {
     /* Proves: each allocation of a creation may fail, and nothing stays behind. */
@@ -235,6 +267,7 @@ int main(void)
         cmocka_unit_test(many_that_are_unsure_outvote_one_that_is_sure),
         cmocka_unit_test(huge_logits_do_not_overflow),
         cmocka_unit_test(vote_names_are_read_back),
+        cmocka_unit_test(who_is_sure_of_a_row_weighs_more_there),
         cmocka_unit_test(short_memory_gives_null_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
