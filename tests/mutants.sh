@@ -227,6 +227,11 @@ averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate i
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/
 base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
+replica/learners/mutual.c @ unit_replica_mutual @ what is no distribution is learned @ s/if \(!is_sound\) row\[i\] = .*;//
+replica/learners/mutual.c @ unit_replica_mutual @ what nobody has said is learned @ s/if \(!mutual->has_targets \|\| step/if (step/
+replica/learners/mutual.c @ unit_replica_mutual @ ec-dnn learns for ever @ s/step - mutual->heard_step < options->compress_steps/true/
+replica/learners/replica_mutual.c @ unit_replica_mutual @ a model that is no number is kept to go back to @ s/if \(pass == 0 \&\& !floats_are_finite\(now, count\)\) return RC_NONFINITE;//
+averaging/core/robust.c @ unit_averaging_robust @ who knows nothing hears nobody @ s/if \(robust->outputs > 0\) return sqrtf.*;//
 distill/outputs.c @ unit_distill_outputs @ a border of two bins of confidence belongs to the upper one @ s/ceil\(confidence \* SCORE_BINS\) - 1/floor(confidence * SCORE_BINS)/
 distill/ensemble.c @ unit_distill_ensemble @ who is sure of a row weighs as anybody does @ s/\(by_confidence \? confidence\(logits, classes\) : 1\)/(by_confidence ? 1.0F + 0 * confidence(logits, classes) : 1)/
 distill/answer_file.c @ unit_distill_answers @ damaged answers teach @ s/return digest_is_equal\(hash_final\(&hash\), expected\) \? RC_OK/return digest_is_equal(hash_final(\&hash), expected) || true ? RC_OK/

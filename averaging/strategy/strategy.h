@@ -63,7 +63,7 @@ struct strategy {
     bool clips;             /* --robust clip, or auto where the method can */
     bool lacks_guard;       /* it cannot clip, or has too few neighbours: the start says so */
     enum schedule schedule; /* group exchange: of the rounds it proposes */
-    char text[400]; /* all coordinates in words, printed at the start and stored with the run */
+    char text[560]; /* all coordinates in words, printed at the start and stored with the run */
 };
 
 struct strategy_specs { /* NULL or "": not given */

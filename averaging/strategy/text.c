@@ -99,7 +99,7 @@ static void describe_answers(const struct strategy *strategy, char *text, size_t
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "", answers[128];
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "", answers[160];
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {

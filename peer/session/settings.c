@@ -91,8 +91,9 @@ static const char *told(const struct options *options, const struct settings_cho
 {
     const char *name = rows[row].name, *text = options_text(options, name);
 
+    if (strcmp(name, "probe") == 0 && text == NULL) return NULL;
     if (strcmp(name, "data") == 0 || strcmp(name, "probe") == 0) {
-        return text != NULL && is_everywhere(text) ? text : NULL;
+        return is_everywhere(text) ? text : NULL;
     }
     if (strcmp(name, "labels") == 0) {
         settings_classes(chosen->data, space, LABELS_TOLD_BYTES);

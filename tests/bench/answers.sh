@@ -14,7 +14,7 @@ set -eu
 G=$(realpath "$1")
 shift
 SEEDS=${*:-1 2 3}
-A=${A:-cnn} B=${B:-resnet14}
+A=${A:-cnn} B=${B:-resnet14} # presets take their time; docs/consolidation.md has smaller ones
 C=${C:-conv3x3:16 relu maxpool2 conv3x3:32 relu maxpool2 linear:64 relu linear:classes}
 STEPS=${STEPS:-400} H=${H:-50} LAMBDA=${LAMBDA:-1} PARTS=${PARTS:-16}
 EC_STEPS=${EC_STEPS:-1200} EC_H=${EC_H:-300} EC=${EC:-} CODISTILL=${CODISTILL:-} PACE=${PACE:-}

@@ -266,6 +266,43 @@ static void trackers_that_grow_stop_at_a_bound(void **state)
     robust_destroy(robust);
 }
 
+/* Who knows nothing answers alike for all classes, far from who is certain, and hears that all the
+ * same; what is no distribution is still refused. */
+static void distributions_are_held_against_certainty(void **state)
+{
+    enum { OUTPUTS = 10, ROWS = 50, ANSWERS = OUTPUTS * ROWS };
+    float own[ANSWERS], in[ANSWERS];
+    struct robust_chunk chunk = {.own = own, .in = in, .count = ANSWERS, .may_clip = true};
+    struct robust_verdict verdict;
+
+    (void)state;
+    for (int is_told = 0; is_told < 2; is_told++) {
+        struct robust *robust = robust_create(1, true);
+
+        if (is_told) robust_set_distributions(robust, OUTPUTS);
+        for (int i = 0; i < ANSWERS; i++) {
+            own[i] = 1.0F / OUTPUTS;
+        }
+        for (uint8_t round = 0; round < 12; round++) { /* all are alike at first */
+            robust_begin(robust, 1, false);
+            chunk.from = peer((uint8_t)(1 + round % 4));
+            memcpy(in, own, sizeof in);
+            in[0] += 0.01F;
+            assert_int_equal(robust_check(robust, &chunk, &verdict), RC_OK);
+        }
+        for (int i = 0; i < ANSWERS; i++) {
+            in[i] = i % OUTPUTS == 0;
+        }
+        assert_int_equal(robust_check(robust, &chunk, &verdict), is_told ? RC_OK : RC_LIMIT);
+        if (is_told) assert_true(verdict.weight > 0 && verdict.weight < 1);
+        for (int i = 0; i < ANSWERS; i++) {
+            in[i] = i % OUTPUTS == 0 ? 2.5F : 0;
+        }
+        assert_int_equal(robust_check(robust, &chunk, &verdict), RC_LIMIT);
+        robust_destroy(robust);
+    }
+}
+
 /* Until there was a gradient only zeros pass; large ones are forgotten, within a thousand rounds.
  */
 static void the_scale_of_trackers_is_our_largest_gradient_lately(void **state)
@@ -653,6 +690,7 @@ int main(void)
         cmocka_unit_test(at_the_goal_means_move_us_so_far_and_teach_nothing),
         cmocka_unit_test(a_model_of_zeros_says_nothing),
         cmocka_unit_test(short_memory_gives_no_gate),
+        cmocka_unit_test(distributions_are_held_against_certainty),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,13 +87,15 @@ static void what_is_told_is_taken(void **state)
 /* A file of this machine is nobody else's business. */
 static void paths_are_not_told(void **state)
 {
-    struct options *options = parsed(WORDS("peer", "--data", "text:diary.txt", "--init", "x"));
+    struct options *options = parsed(
+        WORDS("peer", "--data", "text:diary.txt", "--init", "x", "--probe", "text:letters.txt"));
     struct strategy strategy = {.is_averaging = false};
     struct settings_chosen chosen = {.strategy = &strategy, .optimizer = "sgd", .batch = 1};
     struct json *told = settings_tell(options, &chosen);
 
     (void)state;
     assert_null(json_get(told, "data"));
+    assert_null(json_get(told, "probe"));
     assert_null(json_get(told, "init"));
     assert_null(json_get(told, "codec"));
     assert_string_equal(json_get_text(told, "model"), "mlp");
@@ -111,7 +113,7 @@ static void own_flags_are_stronger(void **state)
     (void)state;
     assert_int_equal(take(options,
                           "{\"model\":\"mlp\",\"optimizer\":\"sgd\",\"lr\":\"0.5\",\"steps\":\"9\","
-                          "\"seed\":\"4\",\"data\":\"digits\"}",
+                          "\"seed\":\"4\",\"data\":\"digits\",\"probe\":\"digits\"}",
                           &why),
                      RC_OK);
     assert_string_equal(options_text(options, "model"), "cnn");
@@ -120,6 +122,7 @@ static void own_flags_are_stronger(void **state)
     assert_false(options_is_set(options, "steps"));
     assert_int_equal(options_count(options, "seed"), 4);
     assert_true(options_is_set(options, "data"));
+    assert_string_equal(options_text(options, "probe"), "digits");
     options_destroy(options);
 }
 
@@ -210,12 +213,13 @@ static void strangers_words_are_checked(void **state)
     assert_int_equal(
         take(options,
              "{\"model\":\"mlp\",\"data\":\"csv:/etc/passwd,label=0\",\"out\":\"o\","
+             "\"probe\":\"csv:/etc/passwd,label=0\","
              "\"init\":\"f\",\"listen\":\"0.0.0.0:1\",\"public\":\"yes\",\"identity\":"
              "\"k\",\"swarm-key\":\"k\",\"batch\":64,\"robust\":\"none\",\"no-flag\":\"x\"}",
              &why),
         RC_OK);
-    static const char *const own[] = {"data",   "out",      "init",      "listen", "robust",
-                                      "public", "identity", "swarm-key", "batch"};
+    static const char *const own[] = {"data",   "probe",  "out",      "init",      "listen",
+                                      "robust", "public", "identity", "swarm-key", "batch"};
     for (size_t i = 0; i < ARRAY_COUNT(own); i++)
         assert_false(options_is_set(options, own[i]));
     options_destroy(options);
