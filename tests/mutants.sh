@@ -191,6 +191,10 @@ peer/node/models/take.c @ sim_moments @ a joiner's moments are of as many update
 peer/download/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
 peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->lane->learner, 0\);/(void)learner;/
 replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
+replica/formats/export_gguf.c @ contract_gguf @ tensors do not begin where the file says @ s/\*offset \+= bytes \+ fill;/*offset += bytes;/
+replica/formats/export_gguf.c @ contract_gguf @ a key is not counted @ s/bytes \+ 16, g->head.keys\)/bytes + 16, g->head.keys - 1)/
+replica/formats/export_gguf.c @ contract_gguf @ a backslash stands for itself @ s/ \&\& byte != '\\\\'//
+base/base64.c @ unit_base_base64 @ one byte is written as two @ s/if \(count < 2\) text.*//
 replica/tokenizer/merger.c @ unit_replica_tokenizer @ a pair is joined that has become another @ s/m->tokens\[place\] != merge->left \|\| next/next/
 replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ a character that is cut between two pieces is bad bytes @ s/stretch->end - run.end >= CHARACTER_BYTES;/true;/
 replica/tokenizer/tokenizer.c @ unit_replica_tokenizer @ an added token that is cut between two pieces is none @ s/if \(!is_last \&\& longest > 0/if (false \&\& longest > 0/

@@ -126,7 +126,10 @@ struct lane_model {
     const float *parameters, *buffers, *moments, *input;
     uint64_t step, updates; /* the latter: of the moments */
 };
+/** Of a trunk alone, where that is what is shared: what lies behind it stays. */
 MUST_USE enum rc lane_replace(struct node *node, const struct lane_model *model);
+/** All of the model is in rounds, and not a trunk alone (--share). */
+bool lane_shares_all(const struct node *node);
 
 /* lane/shard.c */
 /** After every event: have members come or gone? */

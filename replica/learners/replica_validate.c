@@ -17,7 +17,7 @@ enum { TEST_SAMPLES_KEPT = 1000, HELD_OUT_SHARE = 10, HELD_OUT_SAMPLES = 1000 };
 /* ---- the test part ---- */
 
 /* Loss and hits of the batch in `next`: on a device where it has the logits. */
-static enum rc judge(struct replica *r, struct task_score *score)
+static enum rc judge_batch(struct replica *r, struct task_score *score)
 {
     if (r->device != NULL && r->task.heads == 1) return replica_device_judge(r, score);
     return replica_forward(r, false, score);
@@ -37,7 +37,7 @@ enum rc replica_score(struct replica *r, const struct samples *samples, size_t c
         enum rc rc;
 
         rc = samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
-        if (rc == RC_OK) rc = judge(r, &batch);
+        if (rc == RC_OK) rc = judge_batch(r, &batch);
         if (rc != RC_OK) return rc;
         loss += batch.loss * (double)batch.count;
         hits += batch.hits;

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { SYMBOLS = 7, BATCH_MAX = 11, STEPS_MAX = 33, HEADS_MAX = 3 };
-enum { LOGITS_MAX = BATCH_MAX * STEPS_MAX * HEADS_MAX * SYMBOLS };
+enum { SYMBOLS = 7, BATCH_MAX = 11, STEPS_MAX = 33, OWN_HEADS_MAX = 3 };
+enum { LOGITS_MAX = BATCH_MAX * STEPS_MAX * OWN_HEADS_MAX * SYMBOLS };
 
 struct tokens {
     float input[BATCH_MAX * STEPS_MAX];
@@ -68,7 +68,7 @@ static inline void tokens_init(struct tokens *t, uint64_t seed)
 
 static inline double loss_of(struct model *model, struct tokens *t, uint32_t batch, bool backward)
 {
-    uint32_t labels[BATCH_MAX * STEPS_MAX * HEADS_MAX];
+    uint32_t labels[BATCH_MAX * STEPS_MAX * OWN_HEADS_MAX];
     uint32_t heads = model_heads(model), rows = batch * model_rows(model) * heads, correct = 0;
     double loss;
 
