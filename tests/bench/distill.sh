@@ -124,7 +124,7 @@ images() {
     distil "quarter, $tag" "${flags[@]}" --student "$quarter" --epochs "$student_epochs" --alpha "$alpha" --answers "$here/answers" --baseline \
         --compare "one peer with all the labels=$work/alone-$seed/model.safetensors"
     distil "twentieth, $tag" "${flags[@]}" --student "$twentieth" --epochs "$student_epochs" --alpha "$alpha" --answers "$here/answers"
-    distil "quarter by confidence, $tag" "${flags[@]}" --student "$quarter" --epochs "$student_epochs" --alpha "$alpha" --weights confidence
+    distil "quarter by score, $tag" "${flags[@]}" --student "$quarter" --epochs "$student_epochs" --alpha "$alpha" --weights score
     distil "quarter without labels, $tag" "${flags[@]}" --student "$quarter" --epochs "$student_epochs" --alpha 1 --answers "$here/answers"
     distil "quarter from unlabelled, $tag" "${flags[@]}" --student "$quarter" --epochs "$transfer_epochs" --transfer "idx:$work/unlabelled"
     rm -f "$here/answers"
@@ -232,7 +232,7 @@ for what, rows in runs.items():
                   f"{said([r['ensemble']['loss'] for r in found])} | {said([100 * r['ensemble']['calibration_error'] for r in found])} | | | | |")
     line("student" + (" of half" if what.startswith("half") else " of a quarter"), models(rows, "student"))
     line("the same on labels alone", models(rows, "the same student on labels alone"))
-    for name, other in (("weights by confidence", "quarter by confidence"), ("its images without labels", "quarter without labels"),
+    for name, other in (("weights by score", "quarter by score"), ("its images without labels", "quarter without labels"),
                         ("10,000 other images without labels", "quarter from unlabelled"), ("a twentieth", "twentieth")):
         line(f"student: {name}", models(runs.get(f"{other}, {case}", []), "student"))
 if runs.get("cost"):
