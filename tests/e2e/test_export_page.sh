@@ -65,12 +65,14 @@ grep -q '"words":null,"samples":\[\]' own-page/model.js || bad "samples of own d
 if grep -a -q 'own/x' own-page/*; then bad "the page says where the data lie"; fi
 [ "$wrong" -eq 0 ] || finish
 
-# In a browser.
+# In a browser; of the digits with weights of int8.
 CHROMIUM=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || skip "Chromium is not installed"
 modules=$(bash "$here/node_module.sh" puppeteer-core 24.43.1) || skip "$modules"
 made=$(bash "$here/../peer/watch/page/runtime.sh" "$here/../build/web/runtime.js") || skip "$made"
 runtime=$here/../build/web/runtime.js
 evil='<img src=x onerror="window.pwned=1">'
+accepted 'int8' "$gv" compact $m --out int8.safetensors
+m=int8.safetensors
 accepted 'page' "$gv" export $m --to page --out page/page --runtime "$runtime" --labels "$evil,1,2,3,4,5,6,7,8,9"
 accepted '[0-9]+ answers are those of predict' env CHROMIUM="$CHROMIUM" NODE_PATH="$modules" \
     node "$here/page/classify.js" "$gv" $m page/page server ${PICTURES:+"$PICTURES"}
