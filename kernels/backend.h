@@ -274,6 +274,12 @@ struct backend_ops {
     MUST_USE enum rc (*layer_norm_sum_forward)(struct backend *backend,
                                                const struct layer_norm *norm,
                                                const struct layer_norm_sum *pass);
+    /** Where all_reduce() is: the same beside the calls that follow, which must leave x alone until
+     *  that of all_reduce_end(). Any number of them may be on their way, with equal bits on all. */
+    MUST_USE enum rc (*all_reduce_begin)(struct backend *backend, float *x, size_t n);
+    MUST_USE enum rc (*all_reduce_end)(struct backend *backend);
+    /** For one that will not come to the sums of its siblings: these fail, instead of waiting. */
+    void (*all_reduce_abort)(struct backend *backend);
 };
 
 /** Address of activation `i` behind `values`. */

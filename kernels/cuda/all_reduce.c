@@ -4,6 +4,10 @@
  * graph of its own; ranks meet when their streams come to the call, so that all must make the same
  * calls in the same order.
  *
+ * Beside   sums may also go on a stream of their own, beside the calls that follow: it waits for
+ *          those before, and who needs the sums has the first stream wait for it. Calls of NCCL
+ *          still run one after the other on each rank.
+ *
  * NCCL     is opened when a group is made: one GPU does without it, and so do machines that lack
  * it.
  *
@@ -116,9 +120,8 @@ static enum rc other_failed(struct cuda_backend *cuda)
     return RC_DEVICE;
 }
 
-enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
+static enum rc reduce_on(struct cuda_backend *cuda, cudaStream_t stream, float *x, size_t n)
 {
-    struct cuda_backend *cuda = cuda_of(backend);
     struct cuda_group *group = cuda->group;
     ncclComm_t comm;
     ncclResult_t result = ncclSuccess;
@@ -132,7 +135,7 @@ enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
     atomic_store(&group->is_calling[cuda->rank], true);
     comm = atomic_load(&group->comms[cuda->rank]);
     if (comm != NULL) {
-        result = group->nccl.all_reduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream);
+        result = group->nccl.all_reduce(x, x, n, ncclFloat32, ncclSum, comm, stream);
     }
     atomic_store(&group->is_calling[cuda->rank], false);
     if (comm == NULL) return other_failed(cuda);
@@ -140,6 +143,43 @@ enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
                          "ncclAllReduce", __FILE__, __LINE__);
     if (cuda->is_lost) cuda_group_abort(cuda); /* but not if it could not be recorded */
     return rc;
+}
+
+enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    return reduce_on(cuda, cuda->stream, x, n);
+}
+
+enum rc cuda_all_reduce_begin(struct backend *backend, float *x, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    enum rc rc;
+
+    if (cuda->group == NULL || n == 0) return RC_OK;
+    CUDA_TRY(cuda, cudaEventRecord(cuda->forked, cuda->stream));
+    CUDA_TRY(cuda, cudaStreamWaitEvent(cuda->beside, cuda->forked, 0));
+    rc = reduce_on(cuda, cuda->beside, x, n);
+out:
+    return rc;
+}
+
+enum rc cuda_all_reduce_end(struct backend *backend)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    enum rc rc;
+
+    if (cuda->group == NULL) return RC_OK;
+    CUDA_TRY(cuda, cudaEventRecord(cuda->joined, cuda->beside));
+    CUDA_TRY(cuda, cudaStreamWaitEvent(cuda->stream, cuda->joined, 0));
+out:
+    return rc;
+}
+
+void cuda_all_reduce_abort(struct backend *backend)
+{
+    cuda_group_abort(cuda_of(backend));
 }
 
 struct backend *cuda_sibling(struct backend *backend)
@@ -179,6 +219,21 @@ void cuda_group_leave(struct cuda_backend *cuda)
     mem_free(group);
 }
 
+/* Of a rank, for sums beside its other calls: they keep others waiting, so they go first. */
+static enum rc take_stream(struct cuda_backend *cuda)
+{
+    int least = 0, greatest = 0;
+    enum rc rc;
+
+    cuda->base.ops->bind_thread(&cuda->base);
+    CUDA_TRY(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_TRY(cuda, cudaStreamCreateWithPriority(&cuda->beside, cudaStreamNonBlocking, greatest));
+    CUDA_TRY(cuda, cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
+    CUDA_TRY(cuda, cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
+out:
+    return rc;
+}
+
 /* The communicators, and with them the group's members. */
 static enum rc group_join(struct cuda_group *group, struct backend *const *backends,
                           const struct cuda_backend_options *options, struct fault *why)
@@ -190,7 +245,10 @@ static enum rc group_join(struct cuda_group *group, struct backend *const *backe
 
     if (rc != RC_OK) return rc;
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        struct cuda_backend *cuda = cuda_of(backends[rank]);
         devices[rank] = (int)options->devices[rank];
+        rc = take_stream(cuda);
+        if (rc != RC_OK) return fault_set(why, rc, "%s", cuda->why);
     }
     result = group->nccl.init_all(comms, (int)group->ranks, devices);
     if (result != ncclSuccess) {

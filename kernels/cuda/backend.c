@@ -169,6 +169,9 @@ static void cuda_destroy(struct backend *backend)
     for (size_t i = 0; i < ARRAY_COUNT(cuda->paces); i++) {
         if (cuda->paces[i] != NULL) (void)cudaEventDestroy(cuda->paces[i]);
     }
+    if (cuda->joined != NULL) (void)cudaEventDestroy(cuda->joined);
+    if (cuda->forked != NULL) (void)cudaEventDestroy(cuda->forked);
+    if (cuda->beside != NULL) (void)cudaStreamDestroy(cuda->beside);
     if (cuda->stream != NULL) (void)cudaStreamDestroy(cuda->stream);
     mem_free(cuda);
 }
@@ -246,6 +249,9 @@ static const struct backend_ops cuda_ops = {
     .squared_error = cuda_squared_error,
     .update = cuda_update,
     .layer_norm_sum_forward = cuda_layer_norm_sum_forward,
+    .all_reduce_begin = cuda_all_reduce_begin,
+    .all_reduce_end = cuda_all_reduce_end,
+    .all_reduce_abort = cuda_all_reduce_abort,
 };
 
 static enum rc read_properties(struct cuda_backend *cuda)

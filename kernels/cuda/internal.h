@@ -56,6 +56,8 @@ struct cuda_backend {
     uint32_t rank;                      /* in the group */
     struct attention_choice *attention; /* a list */
     struct cuda_choice *choices;        /* a list */
+    cudaStream_t beside;                /* of a group's: sums beside the calls on `stream` */
+    cudaEvent_t forked, joined;
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *backend)
@@ -280,6 +282,9 @@ enum rc cuda_single_create(uint32_t device, bool is_bf16, struct backend **backe
 enum rc cuda_group_create(const struct cuda_backend_options *options, struct backend **first,
                           struct fault *why);
 enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n);
+enum rc cuda_all_reduce_begin(struct backend *backend, float *x, size_t n);
+enum rc cuda_all_reduce_end(struct backend *backend);
+void cuda_all_reduce_abort(struct backend *backend);
 struct backend *cuda_sibling(struct backend *backend);
 /** For a device that failed: no other may wait for it any longer. Their next all-reduce fails. */
 void cuda_group_abort(struct cuda_backend *cuda);

@@ -277,6 +277,7 @@ static enum rc pass_lane(const struct course *c, const struct team_lane *lane)
 
     if (lane->samples == 0) return RC_OK; /* more devices than samples are never made */
     mine.batch = lane->samples;
+    mine.sums_up = lane->lanes > 1;
     mine.input += lane->first * dataset_values(&c->info);
     mine.labels += lane->first * labels;
     return model_train_pass(lane->model, &mine);
@@ -303,12 +304,8 @@ static enum rc run_lane(void *context, const struct team_lane *lane)
     if (lane->lanes > 1) {
         failures = rc == RC_OK ? 0.0 : 1.0;
         team_sum(c->team, lane->number, &failures, 1);
+        if (failures > 0.0) lane->backend->ops->all_reduce_abort(lane->backend);
         if (rc == RC_OK && failures > 0.0) rc = RC_DEVICE;
-        if (rc == RC_OK) {
-            rc = lane->backend->ops->all_reduce(lane->backend,
-                                                model_plane(lane->model, SECTION_GRADIENT),
-                                                schema->values[SECTION_GRADIENT]);
-        }
     }
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(profiler);

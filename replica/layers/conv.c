@@ -93,6 +93,7 @@ static enum rc conv_create(struct model *model, struct stage *stage, struct faul
     state = mem_alloc(sizeof(*state));
     if (state == NULL) return RC_NOMEM;
     stage->state = state;
+    stage->is_late = stage_is_normed(stage);
     state->dx_values = shape_values(stage->in) * stage->slice;
     shape = weights_of(stage, &options);
     stage->flops = 2 * (uint64_t)shape_values(stage->out) * shape.columns;

@@ -73,6 +73,7 @@ static enum rc linear_create(struct model *model, struct stage *stage, struct fa
     state = mem_alloc(sizeof(*state));
     if (state == NULL) return RC_NOMEM;
     stage->state = state;
+    stage->is_late = stage_is_normed(stage);
     shape = (struct stage_weights_shape){{out, (uint32_t)in}, 2, 1, (uint32_t)in};
     rc = stage_weights_create(model, stage, &shape, &state->weights, why);
     if (rc != RC_OK) return rc;

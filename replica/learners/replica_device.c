@@ -5,10 +5,10 @@
  * the end of train() and not at its step; the caller rolls back either way.
  *
  * Several devices (backend->is_apart) each have their own planes and their part of the batch.
- * Gradients are summed up between backward pass and update, so that all take the same step and stay
- * equal to the bit; running statistics, which each device keeps of its own part, become their mean
- * when train() or gradient() ends (as the buffers of one replica they are read then). Thread: the
- * training lane's, and one for each further device inside of steps.
+ * Gradients are summed up beside the backward pass, part by part, so that all take the same step
+ * and stay equal to the bit; running statistics, which each device keeps of its own part, become
+ * their mean when train() or gradient() ends (as the buffers of one replica they are read then).
+ * Thread: the training lane's, and one for each further device inside of steps.
  */
 #include "replica/learners/replica_internal.h"
 
@@ -100,19 +100,28 @@ static struct model_feed part_of(const struct replica *r, const struct model_fee
     return mine;
 }
 
+/* Without samples a lane's gradient is 0. */
+static enum rc pass_nothing(const struct team_lane *lane, const struct model_feed *mine)
+{
+    size_t bytes = model_schema(lane->model)->values[SECTION_GRADIENT] * sizeof(float);
+    enum rc rc = RC_OK;
+
+    if (!mine->adds) {
+        rc = lane->backend->ops->zero(lane->backend, model_plane(lane->model, SECTION_GRADIENT),
+                                      bytes);
+    }
+    return rc == RC_OK && mine->sums_up ? model_sum_up(lane->model) : rc;
+}
+
 /* The first pass of a step overwrites the gradient plane, the others add to it: each is a part of
- * the step's mean already. Without samples a lane's gradient is 0. */
+ * the step's mean already. In the last one the lanes' gradients are summed up. */
 static enum rc pass_lane(const struct device_step *step, const struct team_lane *lane)
 {
     struct model_feed mine = part_of(step->r, &step->feed, lane);
 
     mine.adds = step->batch > 0;
-    if (lane->samples == 0 && mine.adds) return RC_OK;
-    if (lane->samples == 0) {
-        return lane->backend->ops->zero(lane->backend, model_plane(lane->model, SECTION_GRADIENT),
-                                        model_schema(lane->model)->values[SECTION_GRADIENT] *
-                                            sizeof(float));
-    }
+    mine.sums_up = lane->lanes > 1 && step->batch + 1 == step->batches;
+    if (lane->samples == 0) return pass_nothing(lane, &mine);
     return model_train_pass(lane->model, &mine);
 }
 
@@ -141,16 +150,16 @@ static enum rc update_lane(const struct replica *r, const struct team_lane *lane
     return lane->backend->ops->pace(lane->backend);
 }
 
-/* A device that failed does not come to the sum, for which the others would wait for ever. */
-static enum rc sum_lanes(const struct device_step *step, const struct team_lane *lane, enum rc rc)
+/* A device that failed has not come to all the sums, for which the others would wait for ever. */
+static enum rc agree(const struct device_step *step, const struct team_lane *lane, enum rc rc)
 {
     double failures = rc == RC_OK ? 0.0 : 1.0;
 
     if (lane->lanes == 1) return rc;
     team_sum(step->r->team, lane->number, &failures, 1);
-    if (rc != RC_OK || failures > 0.0) return rc == RC_OK ? RC_DEVICE : rc;
-    return lane->backend->ops->all_reduce(lane->backend, model_plane(lane->model, SECTION_GRADIENT),
-                                          model_schema(lane->model)->values[SECTION_GRADIENT]);
+    if (failures == 0.0) return RC_OK;
+    lane->backend->ops->all_reduce_abort(lane->backend);
+    return rc == RC_OK ? RC_DEVICE : rc;
 }
 
 static enum rc run_lane(void *context, const struct team_lane *lane)
@@ -159,7 +168,7 @@ static enum rc run_lane(void *context, const struct team_lane *lane)
     enum rc rc = pass_lane(step, lane);
 
     if (step->batch + 1 < step->batches) return rc;
-    rc = sum_lanes(step, lane, rc);
+    rc = agree(step, lane, rc);
     return rc == RC_OK && step->updates ? update_lane(step->r, lane) : rc;
 }
 

@@ -3,8 +3,9 @@
  * and training passes that stay there: forward, loss and backward without an answer in between,
  * which from the third pass of a kind on are one recorded launch (the first may still choose
  * algorithms and take memory). Of the batches of a step the first overwrites the gradients, the
- * others add to them: two recordings. The number of the pass, from which dropout draws, is kept on
- * the device, as a recording repeats its arguments. Thread: the training lane's.
+ * others add to them, and the last sums them up over several devices: recordings of their own. The
+ * number of the pass, from which dropout draws, is kept on the device, as a recording repeats its
+ * arguments. Thread: the training lane's.
  */
 #include "replica/model/plan.h"
 
@@ -325,7 +326,7 @@ static enum rc run_pass(struct model *model, const struct model_feed *feed)
     if (rc == RC_OK) rc = model_run_forward(model, d->input, feed->batch, true);
     if (rc == RC_OK) rc = add_loss(model, feed->batch, feed->labels == NULL, gradient);
     if (rc != RC_OK || gradient == NULL) return rc;
-    return model_run_backward(model, d->input, feed->batch, feed->adds);
+    return model_run_backward(model, d->input, feed->batch, feed->adds, feed->sums_up);
 }
 
 /* Nothing of it has run when this returns with RC_OK. */
@@ -344,7 +345,7 @@ static enum rc record(struct model *model, const struct model_feed *feed,
 static enum rc run_or_replay(struct model *model, const struct model_feed *feed)
 {
     struct model_device *d = model->device;
-    struct recorded_pass *pass = &d->recorded[feed->adds ? 1 : 0];
+    struct recorded_pass *pass = &d->recorded[(feed->adds ? 1 : 0) + (feed->sums_up ? 2 : 0)];
     bool records = pass->recording == NULL && !d->is_unrecordable && model->profile == NULL &&
                    pass->equal_passes >= PASSES_BEFORE_RECORDING;
     enum rc rc = RC_OK;

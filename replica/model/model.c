@@ -195,8 +195,15 @@ struct run {
     const float *input;
     uint32_t batch;
     bool is_training, is_backward;
-    bool adds; /* backward: to the gradients of parameters that are there */
+    bool adds;     /* backward: to the gradients of parameters that are there */
+    bool sums_up;  /* ... and over the backend's siblings, */
+    size_t summed; /* which is done, or on its way, from this value of the plane on; */
+    size_t whole;  /* from this one on it could be */
 };
+
+/* Gradients are summed up in parts of an eighth, but not so little that a part's start takes longer
+ * than itself, nor so much that the last one keeps the update waiting. */
+enum { PARTS = 8, PART_VALUES_MIN = 1 << 14, PART_VALUES_MAX = 1 << 22 };
 
 static float *value_at(const struct model *model, uint32_t v, uint32_t first)
 {
@@ -368,18 +375,71 @@ static bool is_stopped(const struct run *run)
     return run->is_training && run->model->stop != NULL && atomic_load(run->model->stop);
 }
 
+static size_t part_values(size_t all)
+{
+    size_t part = all / PARTS;
+
+    if (part < PART_VALUES_MIN) return PART_VALUES_MIN;
+    return part < PART_VALUES_MAX ? part : PART_VALUES_MAX;
+}
+
+/* Backward, stage `s` is through, as are those behind it. Tensors lie in the order of the stages
+ * that have them; one that others use as well is that of the first. */
+static enum rc sum_behind(struct run *run, uint32_t s)
+{
+    struct model *model = run->model;
+    const struct stage *stage = &model->stages[s];
+    size_t count;
+
+    if (!run->sums_up) return RC_OK;
+    for (uint32_t t = 0; t < stage->tensors_count; t++) {
+        const struct tensor *tensor = &model->schema.tensors[stage->tensors[t]];
+        if (tensor->section != SECTION_PARAMETERS) continue;
+        if (tensor->offset < run->whole) run->whole = tensor->offset;
+    }
+    count = run->summed - run->whole;
+    if (count == 0) return RC_OK;
+    if (run->whole > 0 && count < part_values(model->schema.values[SECTION_GRADIENT])) return RC_OK;
+    run->summed = run->whole;
+    return model->backend->ops->all_reduce_begin(
+        model->backend, model->planes[SECTION_GRADIENT] + run->whole, count);
+}
+
+/* Whether some stage's gradients are not whole before the segment is closed. */
+static bool is_late(const struct model *model, const struct segment *segment)
+{
+    for (uint32_t i = 0; i < segment->count; i++) {
+        if (model->stages[segment->first + i].is_late) return true;
+    }
+    return false;
+}
+
+static enum rc run_stages(struct run *run, const struct segment *segment, uint32_t first)
+{
+    bool sums_up = run->sums_up && !is_late(run->model, segment);
+    enum rc rc = RC_OK;
+
+    for (uint32_t i = 0; rc == RC_OK && i < segment->count; i++) {
+        uint32_t back = segment->first + segment->count - 1 - i;
+        rc = run_stage(run, run->is_backward ? back : segment->first + i, first);
+        if (rc == RC_OK && sums_up) rc = sum_behind(run, back);
+    }
+    return rc;
+}
+
 static enum rc run_segment(struct run *run, const struct segment *segment)
 {
     enum rc rc = RC_OK;
 
     for (uint32_t first = 0; rc == RC_OK && first < run->batch; first += segment->slice) {
         if (is_stopped(run)) return RC_CANCELLED;
-        for (uint32_t i = 0; rc == RC_OK && i < segment->count; i++) {
-            uint32_t back = segment->first + segment->count - 1 - i;
-            rc = run_stage(run, run->is_backward ? back : segment->first + i, first);
-        }
+        rc = run_stages(run, segment, first);
     }
-    return rc == RC_OK ? close_segment(run, segment) : rc;
+    if (rc == RC_OK) rc = close_segment(run, segment);
+    for (uint32_t s = segment->first + segment->count; rc == RC_OK && s-- > segment->first;) {
+        rc = sum_behind(run, s); /* what is done already is left out */
+    }
+    return rc;
 }
 
 enum rc model_fill_copies(struct model *model)
@@ -463,7 +523,7 @@ static enum rc fetch(const struct run *run, float *logits)
 
 enum rc model_run_forward(struct model *model, const float *input, uint32_t batch, bool is_training)
 {
-    struct run run = {model, input, batch, is_training, false, false};
+    struct run run = {.model = model, .input = input, .batch = batch, .is_training = is_training};
     enum rc rc = prepare(model, is_training);
 
     model->closed = 0;
@@ -473,16 +533,48 @@ enum rc model_run_forward(struct model *model, const float *input, uint32_t batc
     return rc;
 }
 
-enum rc model_run_backward(struct model *model, const float *input, uint32_t batch, bool adds)
+/* What is on its way comes to its end before what follows. */
+static enum rc end_sums(const struct run *run)
 {
-    struct run run = {model, input, batch, true, true, adds};
+    const struct model *model = run->model;
+
+    if (!run->sums_up || model->schema.values[SECTION_GRADIENT] == 0) return RC_OK;
+    CHECK(run->summed == 0);
+    return model->backend->ops->all_reduce_end(model->backend);
+}
+
+enum rc model_run_backward(struct model *model, const float *input, uint32_t batch, bool adds,
+                           bool sums_up)
+{
+    struct run run = {.model = model,
+                      .input = input,
+                      .batch = batch,
+                      .is_training = true,
+                      .is_backward = true,
+                      .adds = adds,
+                      .sums_up = sums_up,
+                      .summed = model->schema.values[SECTION_GRADIENT],
+                      .whole = model->schema.values[SECTION_GRADIENT]};
     enum rc rc = RC_OK;
 
+    CHECK(!sums_up || model->device != NULL); /* where a batch is one slice */
     model->closed = 0;
     for (uint32_t i = model->segments_count; rc == RC_OK && i-- > 0;) {
         rc = run_segment(&run, &model->segments[i]);
     }
-    return rc;
+    return rc == RC_OK ? end_sums(&run) : rc;
+}
+
+enum rc model_sum_up(struct model *model)
+{
+    size_t all = model->schema.values[SECTION_GRADIENT];
+    struct run run = {.model = model, .sums_up = true, .summed = all, .whole = all};
+    enum rc rc = RC_OK;
+
+    for (uint32_t s = model->stages_count; rc == RC_OK && s-- > 0;) {
+        rc = sum_behind(&run, s);
+    }
+    return rc == RC_OK ? end_sums(&run) : rc;
 }
 
 float *model_output(const struct model *model)
@@ -498,7 +590,7 @@ float *model_output_gradient(const struct model *model)
 enum rc model_forward(struct model *model, const float *input, uint32_t batch, bool is_training,
                       float *logits)
 {
-    struct run run = {model, input, batch, is_training, false, false};
+    struct run run = {.model = model, .input = input, .batch = batch, .is_training = is_training};
     enum rc rc = RC_OK;
 
     CHECK(batch > 0 && batch <= model->batch_max);
@@ -541,7 +633,9 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
         rc = model->backend->ops->upload(model->backend, gradient, logits_gradient,
                                          count * sizeof(float));
     }
-    if (rc == RC_OK) rc = model_run_backward(model, model->input_values, model->batch, false);
+    if (rc == RC_OK) {
+        rc = model_run_backward(model, model->input_values, model->batch, false, false);
+    }
     if (rc != RC_OK) model_attend(model, true, true);
     model->batch = 0; /* activations are partly overwritten now */
     model->passes++;

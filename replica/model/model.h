@@ -124,10 +124,14 @@ struct model_feed {
     uint32_t batch;
     uint32_t counted; /* rows (and heads) of the whole batch, also on other devices, that count */
     bool adds;        /* to the gradients that are there, instead of overwriting them */
+    bool sums_up;     /* gradients over all siblings of the backend, part by part, as they are made;
+                         all make such a pass, or model_sum_up() */
 };
 /** Forward, loss, backward; nothing is waited for. The loss is added to sums on the device. From
  *  the third pass of its kind (samples, `adds`) on it is one launch. RC_NOMEM, RC_DEVICE. */
 MUST_USE enum rc model_train_pass(struct model *model, const struct model_feed *feed);
+/** To the sums of others' passes, for a model that has no samples: with what gradients it has. */
+MUST_USE enum rc model_sum_up(struct model *model);
 /** The same for judging: forward as of an evaluation, and the loss. One head only. */
 MUST_USE enum rc model_judge_pass(struct model *model, const struct model_feed *feed);
 /** The sums since the last call, which are then zero; waits for the passes. */

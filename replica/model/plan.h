@@ -118,7 +118,8 @@ struct model_device {
     float *targets;        /* real values; NULL until wanted */
     uint64_t *passes;      /* training passes so far */
     struct loss_sums *sums;
-    struct recorded_pass recorded[2]; /* one that overwrites gradients, one that adds to them */
+    struct recorded_pass recorded[4]; /* that overwrite gradients, or add to them, and that sum them
+                                         up over devices, or not */
     uint32_t recorded_batch;          /* with so many samples */
     uint32_t recorded_first;          /* from this one of the whole batch on: where dropout draws */
     bool with_targets;                /* of the last pass */
@@ -149,9 +150,10 @@ void model_device_wait(const struct model *model);
 MUST_USE enum rc model_fill_copies(struct model *model);
 MUST_USE enum rc model_run_forward(struct model *model, const float *input, uint32_t batch,
                                    bool is_training);
-/** `adds`: to the gradients of parameters, instead of overwriting them. */
+/** `adds`: to the gradients of parameters, instead of overwriting them; `sums_up`: see model_feed.
+ */
 MUST_USE enum rc model_run_backward(struct model *model, const float *input, uint32_t batch,
-                                    bool adds);
+                                    bool adds, bool sums_up);
 float *model_output(const struct model *model);
 /** NULL: nothing depends on parameters. */
 float *model_output_gradient(const struct model *model);

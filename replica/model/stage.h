@@ -96,6 +96,7 @@ struct stage {
     bool is_joined; /* its activation is such a one */
     bool is_left;   /* a sum whose forward pass is left to the stage behind it ... */
     bool adds_up;   /* ... which is this one */
+    bool is_late;   /* gradients of parameters are not whole before close_backward() */
     bool has_bias;
     bool is_last;   /* its output is the model's */
     void *state;    /* of the implementation */

@@ -129,25 +129,36 @@ struct rank {
     struct backend *backend;
     size_t n;
     float *values; /* in and out */
-    bool is_recorded;
+    bool is_recorded, in_parts;
     enum rc rc;
 };
 
-static enum rc sum_directly(struct backend *b, float *x, size_t n)
+/* In parts: each begins when what it is of is there, beside the making of the next. */
+static enum rc sum(struct backend *b, bool in_parts, float *x, size_t n)
 {
-    return b->ops->all_reduce(b, x, n);
+    size_t middle = n / 2;
+    enum rc rc;
+
+    if (!in_parts) return b->ops->all_reduce(b, x, n);
+    rc = b->ops->scale(b, 2.0f, x + middle, n - middle);
+    if (rc == RC_OK) rc = b->ops->scale(b, 0.5f, x + middle, n - middle);
+    if (rc == RC_OK) rc = b->ops->all_reduce_begin(b, x + middle, n - middle);
+    if (rc == RC_OK) rc = b->ops->scale(b, 4.0f, x, middle);
+    if (rc == RC_OK) rc = b->ops->scale(b, 0.25f, x, middle);
+    if (rc == RC_OK) rc = b->ops->all_reduce_begin(b, x, middle);
+    return rc == RC_OK ? b->ops->all_reduce_end(b) : rc;
 }
 
 /* x = (sum over ranks) / 2, first as calls and then REPLAYS times as a graph. */
-static enum rc sum_recorded(struct backend *b, float *x, size_t n)
+static enum rc sum_recorded(struct backend *b, bool in_parts, float *x, size_t n)
 {
     struct recording *recording = NULL;
-    enum rc rc = b->ops->all_reduce(b, x, n), ended;
+    enum rc rc = sum(b, in_parts, x, n), ended;
 
     if (rc == RC_OK) rc = b->ops->scale(b, 0.5f, x, n);
     if (rc == RC_OK) rc = b->ops->record_begin(b);
     if (rc != RC_OK) return rc;
-    rc = b->ops->all_reduce(b, x, n);
+    rc = sum(b, in_parts, x, n);
     if (rc == RC_OK) rc = b->ops->scale(b, 0.5f, x, n);
     ended = b->ops->record_end(b, rc == RC_OK ? &recording : NULL);
     if (rc == RC_OK) rc = ended;
@@ -171,7 +182,8 @@ static void *rank_run(void *context)
     x = b->ops->alloc(b, bytes);
     rank->rc = x != NULL ? b->ops->upload(b, x, rank->values, bytes) : RC_NOMEM;
     if (rank->rc == RC_OK) {
-        rank->rc = rank->is_recorded ? sum_recorded(b, x, rank->n) : sum_directly(b, x, rank->n);
+        rank->rc = rank->is_recorded ? sum_recorded(b, rank->in_parts, x, rank->n)
+                                     : sum(b, rank->in_parts, x, rank->n);
     }
     if (rank->rc == RC_OK) rank->rc = b->ops->download(b, rank->values, x, bytes);
     b->ops->free(b, x);
@@ -192,11 +204,12 @@ static void run_both(struct rank ranks[RANKS])
     }
 }
 
-static void compare_sums(uint64_t seed, size_t n, bool is_recorded)
+static void compare_sums(uint64_t seed, size_t n, bool is_recorded, bool in_parts)
 {
     struct backend *first = two_devices(false);
-    struct rank ranks[RANKS] = {{.backend = first, .n = n, .is_recorded = is_recorded},
-                                {.n = n, .is_recorded = is_recorded}};
+    struct rank ranks[RANKS] = {
+        {.backend = first, .n = n, .is_recorded = is_recorded, .in_parts = in_parts},
+        {.n = n, .is_recorded = is_recorded, .in_parts = in_parts}};
     float *wanted = malloc(n * sizeof(*wanted));
     struct rng rng;
 
@@ -231,7 +244,8 @@ static void the_sum_is_right_and_the_same_on_both(void **state)
     (void)state;
     FOR_EACH_SEED (seed, 3) {
         for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
-            compare_sums(seed, sizes[i], false);
+            compare_sums(seed, sizes[i], false, false);
+            compare_sums(seed, sizes[i], false, true);
         }
     }
 }
@@ -239,8 +253,10 @@ static void the_sum_is_right_and_the_same_on_both(void **state)
 static void recorded_sums_meet_at_each_replay(void **state)
 {
     (void)state;
-    FOR_EACH_SEED (seed, 3)
-        compare_sums(seed, 5000, true);
+    FOR_EACH_SEED (seed, 3) {
+        compare_sums(seed, 5000, true, false);
+        compare_sums(seed, 5000, true, true);
+    }
 }
 
 static void *rank_wait(void *context)
@@ -278,6 +294,41 @@ static void a_rank_that_fails_does_not_leave_the_others_waiting(void **state)
 }
 
 static sem_t is_inside;
+
+/* Nor those that wait for sums beside their calls. */
+static void *rank_wait_beside(void *context)
+{
+    struct rank *rank = context;
+    struct backend *b = rank->backend;
+    float *x, value;
+
+    b->ops->bind_thread(b);
+    x = b->ops->alloc(b, sizeof(float));
+    rank->rc = b->ops->all_reduce_begin(b, x, 1);
+    if (rank->rc == RC_OK) rank->rc = b->ops->all_reduce_end(b);
+    if (rank->rc == RC_OK) rank->rc = b->ops->download(b, &value, x, sizeof(value)); /* waits */
+    if (rank->rc == RC_OK) rank->rc = b->ops->all_reduce_begin(b, x, 1);
+    b->ops->free(b, x);
+    return NULL;
+}
+
+static void a_rank_that_does_not_come_lets_the_others_go(void **state)
+{
+    struct backend *first = two_devices(false), *second = first->ops->sibling(first);
+    struct rank rank = {.backend = first};
+    pthread_t thread;
+
+    (void)state;
+    assert_non_null(second);
+    if (is_virtual()) {
+        assert_int_equal(pthread_create(&thread, NULL, rank_wait_beside, &rank), 0);
+        second->ops->all_reduce_abort(second);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(rank.rc, RC_DEVICE);
+    }
+    backend_destroy(second);
+    backend_destroy(first);
+}
 
 /* Time enough for an abort that does not wait; the virtual device ends the program then. */
 static void stay_inside(void)
@@ -320,6 +371,7 @@ int main(void)
         cmocka_unit_test(the_sum_is_right_and_the_same_on_both),
         cmocka_unit_test(recorded_sums_meet_at_each_replay),
         cmocka_unit_test(a_rank_that_fails_does_not_leave_the_others_waiting),
+        cmocka_unit_test(a_rank_that_does_not_come_lets_the_others_go),
         cmocka_unit_test(an_abort_waits_for_a_call_that_goes_on),
     };
 

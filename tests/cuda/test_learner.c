@@ -498,6 +498,10 @@ static void two_devices_take_the_steps_of_one(void **state)
     check_two_devices(&options, "accumulated and clipped");
     options.optimizer = "muon";
     check_two_devices(&options, "muon");
+    options.accumulate = 3; /* sums up in the second pass that adds, not in the first */
+    options.optimizer = NULL;
+    options.model = "linear:60 relu linear:300,wn=1 relu linear:120 gelu linear:classes";
+    check_two_devices(&options, "in several parts, and lengths of rows last");
 }
 
 /* Statistics of batch normalisation are those of each device's part: `bn:8` on one device. */
