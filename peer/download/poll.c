@@ -261,7 +261,8 @@ static uint32_t answers_wanted(const struct poll *p)
 /* Half are done: have the others had their time? */
 static bool is_late(const struct poll *p, uint64_t now_ns)
 {
-    const uint64_t took_ns = p->half_ns - p->begun_ns, since_ns = now_ns - p->half_ns;
+    const uint64_t half_ns = p->half_ns - p->begun_ns, since_ns = now_ns - p->half_ns;
+    const uint64_t took_ns = half_ns > POLL_LEAST_NS ? half_ns : POLL_LEAST_NS;
 
     if (p->half_ns == 0 || since_ns <= took_ns) return false;
     return since_ns > PATIENCE * took_ns ||

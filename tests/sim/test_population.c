@@ -264,7 +264,7 @@ static void a_liar_costs_a_few_downloads(void **state)
          * some scores go by until they are left again. */
         assert_true(loss < (strcmp(names[i], "boasts-counts") == 0 ? 30 : 3) * honest);
         assert_true(refused <= 2 * usual + 5 * 4);
-        if (strcmp(names[i], "boasts-counts") != 0) assert_true(refused > usual);
+        assert_true(bytes > VALUES * sizeof(float)); /* somebody asked for its model */
     }
 }
 
