@@ -96,7 +96,12 @@ enum rc command_check_out(const char *out, const char *const *inputs, size_t inp
 {
     struct stat to, from;
 
-    if (out == NULL || stat(out, &to) != 0) return RC_OK;
+    if (out == NULL || lstat(out, &to) != 0) return RC_OK;
+    if (!S_ISREG(to.st_mode) && !S_ISDIR(to.st_mode)) {
+        return fault_set(why, RC_USAGE,
+                         "--out %s is a %s, and a file would take its place; name a file", out,
+                         S_ISLNK(to.st_mode) ? "link" : "device or a pipe");
+    }
     for (size_t i = 0; i < inputs_count; i++) {
         if (stat(inputs[i], &from) != 0) continue;
         if (from.st_dev != to.st_dev || from.st_ino != to.st_ino) continue;

@@ -60,7 +60,8 @@ MUST_USE enum rc command_backend(const struct options *options, struct backend *
                                  struct fault *why);
 /** The processor, whatever --device says: for what only looks at models. */
 MUST_USE enum rc command_host_backend(struct backend **backend, struct fault *why);
-/** RC_USAGE where `out` (NULL is fine) is one of the files that are read: it would be lost. */
+/** RC_USAGE where `out` (NULL is fine) is one of the files that are read, which would be lost, or
+ *  is there and no file: a device, a pipe or a link would be replaced. */
 MUST_USE enum rc command_check_out(const char *out, const char *const *inputs, size_t inputs_count,
                                    struct fault *why);
 /** RC_USAGE where --labels or --tokenizer is given for --data that have no use for it. */

@@ -167,6 +167,8 @@ static enum rc check_writable(const struct options *options, const struct teache
     if (answers != NULL && strcmp(answers, out) == 0) {
         return fault_set(why, RC_USAGE, "--answers and --out are one file; choose another for one");
     }
+
+    if (folder != NULL) rc = file_make_folder(folder, why);
     for (size_t i = 1; rc == RC_OK && i <= count; i++) {
         rc = generations_path(out, i, count, path, why);
         if (rc == RC_OK) rc = command_check_out(path, from, teachers->count, why);
@@ -330,26 +332,29 @@ static enum rc show(const struct options *options, const struct generations *don
     const char *folder = options_text(options, "report");
     struct json *json =
         done->students.count > 1 ? generations_json(done) : distill_json(&done->result);
+    char summary[PATH_BYTES];
+    bool has_summary = false;
     enum rc rc = RC_OK;
 
+    if (folder != NULL) rc = path_in(folder, "summary.json", summary, why);
+    if (folder != NULL && rc == RC_OK) has_summary = file_is_there(summary);
     json_set_real(json, "wall_s", wall_s);
     if (swarm->members != NULL) {
         json_set_count(json, "teachers", swarm->answered);
         json_set(json, "swarm", distill_swarm_json(swarm));
     }
-    if (folder != NULL) rc = save_result(folder, json, why);
+    if (folder != NULL && rc == RC_OK) rc = save_result(folder, json, why);
     if (rc == RC_OK && options_flag(options, "json")) {
         command_print_json(json);
         return rc;
     }
-    /* With --report the table comes from `grapevine report`, beside the testnet's own. */
+    /* In a testnet's folder the table comes from `grapevine report`, beside the testnet's own. */
     if (rc == RC_OK && swarm->members != NULL) distill_swarm_print(swarm);
-    if (rc == RC_OK && folder == NULL) {
+    if (rc == RC_OK && has_summary) {
+        printf("student: %s\ntable: grapevine report %s\n", out, folder);
+    } else if (rc == RC_OK) {
         print_words(&done->result, out);
         if (done->students.count > 1) print_generations(&done->students);
-    }
-    if (rc == RC_OK && folder != NULL) {
-        printf("student: %s\ntable: grapevine report %s\n", out, folder);
     }
     json_destroy(json);
     return rc;

@@ -44,7 +44,7 @@ done
 # What cannot be is one clear line, and leaves nothing behind.
 refused 1 "layer 'local3x3:2' \(local1\) to ONNX" "$gv" export local/model.safetensors --to onnx --out local.onnx
 [ -e local.onnx ] && bad "a refused export left a file"
-refused 2 'needs --to onnx or --to safetensors, and --out' "$gv" export cnn.st --to onnx
+refused 2 'needs --to onnx, safetensors, page or gguf, and --out' "$gv" export cnn.st --to onnx
 refused 2 'onnx or safetensors|onnx\|safetensors' "$gv" export cnn.st --to pickle --out x
 refused 1 'nothing\.st' "$gv" export nothing.st --to onnx --out x.onnx
 refused 1 'text\.txt' "$gv" export text.txt --to onnx --out x.onnx
