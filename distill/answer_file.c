@@ -208,7 +208,9 @@ static void header_write(const struct answer_file_options *options, uint64_t don
     memcpy(bytes + AT_HEADER_DIGEST, own.bytes, DIGEST_BYTES);
 }
 
-enum rc answer_header_read(const uint8_t bytes[ANSWER_HEADER],
+/* Whether these are the first bytes of such a file, with `options`' rows; `digest`: of the bytes of
+ * the rows that are done. */
+static enum rc header_read(const uint8_t bytes[ANSWER_HEADER],
                            const struct answer_file_options *options, uint64_t *done,
                            struct digest *digest)
 {
@@ -257,7 +259,7 @@ static enum rc read_mapped(struct answer_file *file, const struct answer_file_op
 
     if (map == MAP_FAILED) return file_fault(why, "map", options->path, errno);
     file->map = map;
-    enum rc rc = answer_header_read(map, options, &done, &expected);
+    enum rc rc = header_read(map, options, &done, &expected);
     if (rc == RC_OK && done != options->rows) rc = RC_FORMAT;
     if (rc != RC_OK) return rc;
     (void)madvise(map, file->bytes, MADV_SEQUENTIAL);
@@ -283,7 +285,7 @@ static enum rc judge_size(const struct answer_file_options *options, int fd, siz
     if (got == 0) return RC_FORMAT; /* empty: nothing is lost */
     if (got < MAGIC_BYTES || memcmp(header, magic, MAGIC_BYTES) != 0) return RC_USAGE;
     if (got < ANSWER_HEADER) return RC_FORMAT;
-    const enum rc rc = answer_header_read(header, options, &done, &digest);
+    const enum rc rc = header_read(header, options, &done, &digest);
     if (rc == RC_OK && (uint64_t)status.st_size != wanted) return RC_FORMAT;
     return rc;
 }
@@ -386,7 +388,7 @@ static uint64_t rows_there(struct answer_writer *w)
     struct hash hash;
 
     if (pread(w->fd, header, sizeof header, 0) != ANSWER_HEADER) return 0;
-    if (answer_header_read(header, &w->options, &done, &expected) != RC_OK) return 0;
+    if (header_read(header, &w->options, &done, &expected) != RC_OK) return 0;
     hash_init(&hash);
     left = done * w->row_bytes;
     for (uint64_t at = ANSWER_HEADER; left > 0;) {

@@ -19,8 +19,7 @@
  * The question (whose digest is in the header) is who was asked what: another one has another
  * answer. A file is written as PATH.part, whose space is reserved before anybody is asked, and
  * becomes PATH when it is complete; who was interrupted goes on after the last
- * answer_writer_keep(). Who combined the answers, one machine or a swarm, makes no difference here.
- * Blocking file access: commands only, one thread.
+ * answer_writer_keep(). Blocking file access: commands only, one thread.
  */
 #ifndef GRAPEVINE_DISTILL_ANSWER_FILE_H
 #define GRAPEVINE_DISTILL_ANSWER_FILE_H
@@ -87,11 +86,5 @@ MUST_USE enum rc answer_writer_finish(struct answer_writer *writer, struct fault
 void answer_writer_abandon(struct answer_writer *writer, bool keeps);
 /** Remove PATH and PATH.part, as far as they are there. */
 void answer_file_remove(const char *path);
-
-/** Whether these are the first bytes of such a file, complete and with `options`' rows: for
- *  answer_file_open() and for tests. `digest`: of the rows' bytes. */
-MUST_USE enum rc answer_header_read(const uint8_t bytes[ANSWER_HEADER],
-                                    const struct answer_file_options *options, uint64_t *done,
-                                    struct digest *digest);
 
 #endif

@@ -65,45 +65,16 @@ static enum rc hash_file(struct hash *hash, const char *path, struct fault *why)
     return rc;
 }
 
-static enum rc hash_tokens(struct hash *hash, const struct samples *samples, struct fault *why)
-{
-    uint32_t tokens[TOKENS_AT_ONCE];
-
-    for (size_t i = 0; i < samples->count; i++) {
-        for (size_t at = 0; at < samples->stored; at += TOKENS_AT_ONCE) {
-            const size_t left = samples->stored - at;
-            const size_t count = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
-            const enum rc rc =
-                samples->from->read(samples->from, samples->windows[i], at, count, tokens);
-            if (rc != RC_OK) return fault_set(why, rc, "cannot read the text: %s", rc_text(rc));
-            hash_update(hash, tokens, count * sizeof *tokens);
-        }
-    }
-    return RC_OK;
-}
-
-/* What teachers are shown, in its order; not what it is labelled with. */
-static enum rc hash_samples(struct hash *hash, const struct samples *s, struct fault *why)
-{
-    const uint64_t sizes[2] = {s->count, s->stored};
-    const size_t values = s->count * s->stored;
-
-    hash_update(hash, sizes, sizeof sizes);
-    if (s->bytes != NULL) hash_update(hash, s->bytes, values);
-    if (s->floats != NULL) hash_update(hash, s->floats, values * sizeof *s->floats);
-    if (s->tokens != NULL) hash_update(hash, s->tokens, values * sizeof *s->tokens);
-    return s->windows != NULL ? hash_tokens(hash, s, why) : RC_OK;
-}
-
 enum rc answers_question(const struct answers_options *o, struct digest *question,
                          struct fault *why)
 {
-    static const char purpose[] = "grapevine answers 1";
-    const uint32_t how[] = {(uint32_t)o->vote, o->is_hard, o->by_confidence, o->info->outputs,
-                            (uint32_t)o->info->target};
+    static const char purpose[] = "grapevine answers 2";
+    const uint32_t how[] = {(uint32_t)o->vote, o->is_hard, o->by_confidence};
+    struct digest samples;
     struct hash hash;
-    enum rc rc = RC_OK;
+    enum rc rc = samples_digest(o->samples, o->info, &samples);
 
+    if (rc != RC_OK) return fault_set(why, rc, "cannot read the samples: %s", rc_text(rc));
     hash_init(&hash);
     hash_update(&hash, purpose, sizeof purpose);
     hash_update(&hash, how, sizeof how);
@@ -117,9 +88,10 @@ enum rc answers_question(const struct answers_options *o, struct digest *questio
         hash_update(&hash, digest.bytes, DIGEST_BYTES);
         hash_update(&hash, &weight, sizeof weight);
     }
-    if (rc == RC_OK) rc = hash_samples(&hash, o->samples, why);
-    if (rc == RC_OK) *question = hash_final(&hash);
-    return rc;
+    if (rc != RC_OK) return rc;
+    hash_update(&hash, samples.bytes, DIGEST_BYTES);
+    *question = hash_final(&hash);
+    return RC_OK;
 }
 
 /* ---- the teachers ---- */

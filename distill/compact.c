@@ -370,17 +370,10 @@ enum rc compact_run(struct backend *backend, const struct compact_options *optio
 
 static void set_score(struct json *json, const char *key, bool is_judged, const struct score *score)
 {
-    struct json *child = json_object_create();
-
-    if (!is_judged) {
-        json_destroy(child);
+    if (is_judged)
+        json_set(json, key, score_json(score));
+    else
         json_set_null(json, key);
-        return;
-    }
-    json_set_real(child, "accuracy", score_accuracy(score));
-    json_set_real(child, "loss", score_loss(score));
-    json_set_real(child, "calibration_error", score_calibration(score));
-    json_set(json, key, child);
 }
 
 struct json *compact_json(const struct compact_options *options,

@@ -458,16 +458,6 @@ void comparison_deinit(struct comparison *comparison)
     *comparison = (struct comparison){.count = 0};
 }
 
-static struct json *score_json(const struct score *score)
-{
-    struct json *json = json_object_create();
-
-    json_set_real(json, "accuracy", score_accuracy(score));
-    json_set_real(json, "loss", score_loss(score));
-    json_set_real(json, "calibration_error", score_calibration(score));
-    return json;
-}
-
 struct json *comparison_members_json(const struct comparison *c)
 {
     struct json *members = json_array_create();

@@ -147,6 +147,12 @@ static struct answers_options answers_wanted(struct lesson *l, struct learner *s
     };
 }
 
+/* --data; labels alone are of these, also with --transfer. */
+static const char *judged_by(const struct lesson *l)
+{
+    return l->options->data != NULL ? l->options->data : l->out->teachers.card.data;
+}
+
 /* Which teachers are not shown. */
 static void hash_labels(struct hash *hash, const struct samples *s, const struct dataset_info *info)
 {
@@ -173,11 +179,12 @@ static enum rc ask_question(struct lesson *l, const struct answers_options *answ
     if (rc != RC_OK) return rc;
     const int length = snprintf(
         text, sizeof text,
-        "%s\n%s\n%s\n%s\n%s\nepochs %.17g lr %.17g batch %u seed %llu clip %.17g accumulate %u "
+        "%s\n%s\n%s\n%s\n%s\n%s\nepochs %.17g lr %.17g batch %u seed %llu clip %.17g accumulate %u "
         "alpha %.17g T %.17g live %d top %u",
-        r->model, r->data, r->optimizer, r->schedule, r->augment != NULL ? r->augment : "",
-        r->epochs_total, l->out->lr, r->batch, (unsigned long long)r->seed, r->clip, r->accumulate,
-        o->alpha, l->temperature, answers->is_live, answers->top);
+        r->model, r->data, judged_by(l), r->optimizer, r->schedule,
+        r->augment != NULL ? r->augment : "", r->epochs_total, l->out->lr, r->batch,
+        (unsigned long long)r->seed, r->clip, r->accumulate, o->alpha, l->temperature,
+        answers->is_live, answers->top);
     if (length < 0 || (size_t)length >= sizeof text) {
         return fault_set(why, RC_LIMIT, "--student or --data is too long");
     }
@@ -330,8 +337,7 @@ static void student_card(const struct lesson *l, struct learner *student, struct
 
     replica_card(student, card);
     if (l->options->transfer == NULL) return;
-    snprintf(card->data, sizeof card->data, "%s",
-             l->options->data != NULL ? l->options->data : teacher->data);
+    snprintf(card->data, sizeof card->data, "%s", judged_by(l));
     memcpy(card->class_words, teacher->class_words, sizeof card->class_words);
 }
 
@@ -459,9 +465,7 @@ static enum rc plan(struct lesson *l, struct fault *why)
     if (o->samples_max > 0 && o->samples_max < samples) samples = o->samples_max;
     l->student = (struct replica_options){
         .model = o->student,
-        .data = o->transfer != NULL ? o->transfer
-                : o->data != NULL   ? o->data
-                                    : teacher->data,
+        .data = o->transfer != NULL ? o->transfer : judged_by(l),
         .dataset = &l->dataset,
         .optimizer = is_text ? usual.optimizer : default_optimizer,
         .schedule = o->schedule != NULL ? o->schedule : default_schedule,
@@ -498,7 +502,7 @@ static enum rc train_baseline(struct lesson *l, struct fault *why)
     struct distill_result *out = l->out;
     enum rc rc = RC_OK;
 
-    l->student.data = o->data != NULL ? o->data : out->teachers.card.data;
+    l->student.data = judged_by(l);
     l->student.samples_max = 0;
     l->student.steps_total = out->steps;
     if (o->transfer != NULL) l->dataset = comparison_data(&out->teachers.card, o->seed);

@@ -155,22 +155,14 @@ struct json *generations_json(const struct generations *generations)
 {
     const struct comparison *students = &generations->students;
     struct json *json = distill_json(&generations->result), *list = json_array_create();
-    struct json *ensemble = json_object_create();
 
     for (size_t i = 0; i < students->count; i++) {
-        const struct score *score = &students->models[i];
-        struct json *row = json_object_create();
+        struct json *row = score_json(&students->models[i]);
 
         json_set_text(row, "file", students->paths[i]);
-        json_set_real(row, "accuracy", score_accuracy(score));
-        json_set_real(row, "loss", score_loss(score));
-        json_set_real(row, "calibration_error", score_calibration(score));
         json_append(list, row);
     }
     json_set(json, "generations", list);
-    json_set_real(ensemble, "accuracy", score_accuracy(&students->votes[VOTE_MEAN]));
-    json_set_real(ensemble, "loss", score_loss(&students->votes[VOTE_MEAN]));
-    json_set_real(ensemble, "calibration_error", score_calibration(&students->votes[VOTE_MEAN]));
-    json_set(json, "generations_ensemble", ensemble);
+    json_set(json, "generations_ensemble", score_json(&students->votes[VOTE_MEAN]));
     return json;
 }

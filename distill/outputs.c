@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/floats.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "replica/learners/team.h"
 
@@ -47,6 +48,16 @@ double score_calibration(const struct score *score)
         sum += fabs(score->gaps[b]);
     }
     return sum / (double)score->count;
+}
+
+struct json *score_json(const struct score *score)
+{
+    struct json *json = json_object_create();
+
+    json_set_real(json, "accuracy", score_accuracy(score));
+    json_set_real(json, "loss", score_loss(score));
+    json_set_real(json, "calibration_error", score_calibration(score));
+    return json;
 }
 
 /* Bins are ((b) / 15, (b + 1) / 15], the first with 0. */

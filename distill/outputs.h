@@ -13,6 +13,7 @@
 #include "replica/learners/task.h"
 #include "replica/model/model.h"
 
+struct json;
 struct team;
 
 /* Samples and rows of logits of a thread's forward pass when nothing is trained. */
@@ -47,6 +48,8 @@ double score_accuracy(const struct score *score); /* share in [0, 1]; NaN withou
  *  bin lies from its confidence. NaN where there is no accuracy, or no probability (a vote, whose
  *  loss is NaN). */
 double score_calibration(const struct score *score);
+/** {accuracy, loss, calibration_error}. */
+struct json *score_json(const struct score *score);
 /** Count one prediction. */
 void score_add(struct score *score, const struct verdict *verdict);
 

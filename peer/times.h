@@ -142,7 +142,7 @@
 /* Commands, the status page, benchmarks. */
 #define POLL_BUSY_NS        (2 * NS_PER_S)     /* before a member busy with others is asked again */
 #define POLL_LATER_NS       (300 * NS_PER_S)   /* the longest that a member may ask us to wait */
-#define POLL_LEAST_NS       (2 * NS_PER_S)     /* that half of the members are taken to have needed */
+#define POLL_LEAST_NS       (2 * NS_PER_S)     /* half of the members took, if it was less */
 #define POLL_REDIAL_NS      (5 * NS_PER_S)     /* before one whose link was lost is dialled again */
 #define OBSERVER_KEEP_NS    (30 * NS_PER_S)    /* asks all the same: the idle are closed at 60 s */
 #define DOCTOR_LIMIT_NS     (4500 * NS_PER_MS) /* `doctor` is done within five seconds */

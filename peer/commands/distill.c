@@ -306,6 +306,8 @@ static enum rc request_swarm(struct options *options, struct backend *backend,
                        : request->is_hard                                     ? "targets"
                        : request->transfer != NULL                            ? "transfer"
                        : request->answers_path != NULL                        ? "answers"
+                       : options_is_set(options, "answers-top")               ? "answers-top"
+                       : options_is_set(options, "teachers-view")             ? "teachers-view"
                                                                               : NULL;
     enum rc rc;
 

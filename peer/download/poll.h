@@ -8,10 +8,10 @@
  *      ^                 |  \--rubbish--> BAD (its answers count no more)   --refused--> REFUSED
  *      '--after a while--LOST <--link lost    --the others are done for long--> LATE
  *
- * How long: when half of those who are there are done, the others have as long again; eight times
- * as long where without them a sample would have fewer answers than a lie needs to be bounded, for
- * who lies may well be the first. Where nobody says anything new for `silence_ns`, that is the end,
- * too.
+ * How long: when half of those who are there are done, the others have as long again, POLL_LEAST_NS
+ * at least; eight times as long where without them a sample would have fewer answers than a lie
+ * needs to be bounded, for who lies may well be the first. Where nobody says anything new for
+ * `silence_ns`, that is the end, too.
  */
 #ifndef GRAPEVINE_PEER_DOWNLOAD_POLL_H
 #define GRAPEVINE_PEER_DOWNLOAD_POLL_H
@@ -43,7 +43,7 @@ struct poll_options {
 
 struct poll_view {
     enum poll_state state;
-    const char *why; /* LOST, REFUSED, BAD: for people; static text. Else NULL */
+    const char *why; /* for people; static text. NULL: DONE */
     uint32_t answered;
     uint64_t step; /* of its model, when it answered last */
 };

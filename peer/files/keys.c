@@ -53,6 +53,18 @@ enum rc keys_identity(struct env *env, const char *path, struct identity *identi
     return rc;
 }
 
+enum rc keys_identity_there(struct env *env, const char *path, struct identity *identity,
+                            struct fault *why)
+{
+    if (path != NULL && !file_is_there(path)) {
+        return fault_set(why, RC_IO,
+                         "cannot read the identity %s: no such file; make one with 'grapevine "
+                         "keygen'",
+                         path);
+    }
+    return keys_identity(env, path, identity, why);
+}
+
 enum rc keys_swarm(const char *name, const char *key_path, struct swarm_secret *secret,
                    struct fault *why)
 {

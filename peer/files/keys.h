@@ -10,6 +10,9 @@ struct env;
  *  one that is kept nowhere. */
 MUST_USE enum rc keys_identity(struct env *env, const char *path, struct identity *identity,
                                struct fault *why);
+/** The same, of a file that must be there already: RC_IO. */
+MUST_USE enum rc keys_identity_there(struct env *env, const char *path, struct identity *identity,
+                                     struct fault *why);
 /** The secret of the swarm `name`; `key_path` NULL: a public swarm. */
 MUST_USE enum rc keys_swarm(const char *name, const char *key_path, struct swarm_secret *secret,
                             struct fault *why);

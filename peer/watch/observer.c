@@ -2,7 +2,6 @@
 #include "peer/watch/observer.h"
 
 #include "base/bytes.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "peer/files/credentials.h"
 #include "peer/files/keys.h"
@@ -196,20 +195,6 @@ static enum rc visit(struct observer *observer, struct links_options *options)
     return observer->rc;
 }
 
-static enum rc load_identity(struct observer *observer, struct identity *identity,
-                             struct fault *why)
-{
-    const char *path = observer->options->identity;
-
-    if (path != NULL && !file_is_there(path)) {
-        return fault_set(why, RC_IO,
-                         "cannot read the identity %s: no such file; make one with 'grapevine "
-                         "keygen'",
-                         path);
-    }
-    return keys_identity(observer->env, path, identity, why);
-}
-
 static enum rc show_certificate(const struct observer_options *options,
                                 const struct identity *identity, struct hello *hello,
                                 struct fault *why)
@@ -237,7 +222,7 @@ MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t
     enum rc rc = uv_env_create(&env_options, &observer.env, why);
 
     if (rc != RC_OK) return rc;
-    rc = load_identity(&observer, &identity, why);
+    rc = keys_identity_there(observer.env, observer.options->identity, &identity, why);
     if (rc != RC_OK) {
         uv_env_destroy(observer.env);
         return rc;

@@ -2,7 +2,6 @@
 #include "peer/watch/survey.h"
 
 #include "base/bytes.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "peer/env/env.h"
 #include "peer/files/credentials.h"
@@ -18,8 +17,8 @@ struct survey {
     struct links *links;
     struct poll *poll;
     struct peer_id ids[PANEL_MEMBERS_MAX];
-    bool has_id[PANEL_MEMBERS_MAX], is_linked[PANEL_MEMBERS_MAX];
-    enum rc rc; /* RC_OK, or what ended it early */
+    bool is_linked[PANEL_MEMBERS_MAX]; /* by the peer of `ids` */
+    enum rc rc;                        /* RC_OK, or what ended it early */
     struct fault why;
 };
 
@@ -64,7 +63,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     (void)is_dialled;
     if (member == UINT32_MAX) return;
     s->ids[member] = peer;
-    s->has_id[member] = s->is_linked[member] = true;
+    s->is_linked[member] = true;
     poll_on_open(s->poll, member, now(s));
 }
 
@@ -252,19 +251,6 @@ static void run(struct survey *s)
     uv_env_run(s->env);
 }
 
-static enum rc load_identity(struct survey *s, struct identity *identity, struct fault *why)
-{
-    const char *path = s->options->identity;
-
-    if (path != NULL && !file_is_there(path)) {
-        return fault_set(why, RC_IO,
-                         "cannot read the identity %s: no such file; make one with 'grapevine "
-                         "keygen'",
-                         path);
-    }
-    return keys_identity(s->env, path, identity, why);
-}
-
 enum rc survey_run(const struct survey_options *options, struct survey_result *result,
                    struct fault *why)
 {
@@ -274,7 +260,7 @@ enum rc survey_run(const struct survey_options *options, struct survey_result *r
     enum rc rc = uv_env_create(&env_options, &survey.env, why);
 
     if (rc != RC_OK) return rc;
-    rc = load_identity(&survey, &identity, why);
+    rc = keys_identity_there(survey.env, survey.options->identity, &identity, why);
     if (rc == RC_OK) rc = open_links(&survey, &identity, why);
     if (rc == RC_OK) {
         survey.poll = poll_create(&options->poll, now(&survey));

@@ -5,9 +5,10 @@
  *
  *   NAME                      F32, the tensor's shape: as it is
  *   NAME, NAME.scale          I8 q of the tensor's shape, F32 s a channel: the value is q s
- *   NAME.mask, NAME.values    U8, a bit a value, the lowest bit of a byte first, bits behind the
- * last value 0; and the values whose bit is 1, in order, F32 or (with NAME.scale) I8: the others
- * are 0
+ *   NAME.mask, NAME.values    a mask, U8, a bit a value, and in order the values whose bit is 1,
+ *                             F32 or (with NAME.scale) I8: the others are 0
+ *
+ * In a mask the lowest bit of a byte comes first, and bits behind the last value are 0.
  *
  * Symmetric, by the largest magnitude of a channel: s = max |w| / 127, so |w - q s| <= s / 2 (Jacob
  * et al. 2018, arXiv:1712.05877; Krishnamoorthi 2018, arXiv:1806.08342). -128 does not occur.

@@ -157,7 +157,7 @@ struct learner_ops {
      */
     MUST_USE enum rc (*snapshot_apply)(struct learner *learner, struct snapshot *snapshot,
                                        const float *difference);
-    bool keeps_itself; /* by the two that follow, also without a snapshot */
+    bool keeps_itself; /* keep() and restore() are to be called on a host as well */
     /** Remember parameters and buffers on the device. RC_NONFINITE: they are none to go back to,
      *  and what was remembered before stays. */
     MUST_USE enum rc (*keep)(struct learner *learner);

@@ -458,6 +458,12 @@ static enum rc read_heads(struct replica *r, const struct replica_options *optio
                          "--heads-loss %s: not with --hogwild; leave one of them out",
                          options->heads_loss);
     }
+    if (options->mutual != NULL) { /* its losses take the place of this one */
+        return fault_set(why, RC_USAGE,
+                         "--heads-loss %s: not with --averaging codistill or ec-dnn; leave one of "
+                         "them out",
+                         options->heads_loss);
+    }
     if (r->objective == NULL) r->objective = task_heads_objective(loss);
     return RC_OK;
 }

@@ -324,8 +324,8 @@ static enum rc keep(struct learner *learner)
     enum rc rc = RC_OK;
 
     backend_bind_thread(m->replica.backend);
-    for (size_t pass = 0; pass < 2;
-         pass++) { /* the good copy stays until all is known to be good */
+    /* The good copy stays until all is known to be good. */
+    for (size_t pass = 0; pass < 2; pass++) {
         for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(model_sections); i++) {
             const size_t count = model_schema(model)->values[model_sections[i]];
             float **copy = &m->kept[model_sections[i]];

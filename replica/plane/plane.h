@@ -65,8 +65,8 @@ MUST_USE enum rc schema_add(struct schema *schema, const char *name, enum sectio
                             const uint32_t *shape, uint32_t rank);
 /** Layers with parameters: tensors whose names are alike up to the last point. */
 uint32_t schema_layers(const struct schema *schema);
-/** Of so many of these, from the input on, SECTION_MIXED is, with their statistics. False: there
- * are no more than that. */
+/** SECTION_MIXED is from now on of the first `layers` of these alone, and of their statistics.
+ *  False: the model has no more than that. */
 bool schema_set_trunk(struct schema *schema, uint32_t layers);
 /** Whether it is a running mean, with its variance in the tensor behind it: named `X.running_mean`
  *  and `X.running_variance`, equally many values. */

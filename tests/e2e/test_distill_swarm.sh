@@ -60,7 +60,10 @@ for ((i = 0; i < 100; i++)); do
     [ "$("$gv" status "$first" --json 2>/dev/null | grep -o '"members_count":3' | wc -l)" -ge 1 ] && break
     sleep 0.1
 done
-accepted '"student_accuracy":0\.[89]' "$gv" distill --swarm "$first" "${student[@]}" --json --join-timeout 6s
+for ((i = 0; i < 4; i++)); do # on a busy machine it may be too late to be heard
+    accepted '"student_accuracy":0\.[89]' "$gv" distill --swarm "$first" "${student[@]}" --json --join-timeout 6s
+    grep -q "member at $fourth: its answers are no probabilities" accepted.err && break
+done
 checks=$((checks + 2))
 grep -q "member at $fourth: its answers are no probabilities; of its answers 0 of 1437 count" accepted.err ||
     bad "no line about rubbish: $(cat accepted.err)"

@@ -123,7 +123,6 @@ struct models_input {
 /* Population-based training: node/models/population.c. */
 struct models_population {
     struct population machine;
-    struct population_settings settings;
     bool has_rival, is_copying;
     struct peer_id rival; /* met since the last score */
     /* A copy: from whom, what it said, and the step of ours that it is to be no younger than. */

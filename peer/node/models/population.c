@@ -51,17 +51,15 @@ enum rc models_population_create(struct node *node)
 {
     struct models_population *population = population_of(node);
     const struct strategy *strategy = node->options.strategy;
+    struct population_settings settings = strategy->population;
     struct learner_rates given;
     uint64_t line;
 
     if (!models_are_population(node)) return RC_OK;
     if (!lane_rates(node, &given)) return RC_UNSUPPORTED;
-    population->settings = (struct population_settings){.every_steps = strategy->every_steps,
-                                                        .margin = strategy->population.margin,
-                                                        .spread = strategy->population.spread,
-                                                        .resample = strategy->population.resample};
+    settings.every_steps = strategy->every_steps;
     line = rng_mix(load_le64(node->self.bytes), load_le64(node->options.boot.bytes));
-    population_init(&population->machine, &population->settings,
+    population_init(&population->machine, &settings,
                     (struct population_rates){given.rate, given.decay}, line,
                     rng_mix(node->options.seed, load_le64(node->self.bytes)));
     set_rates(node);
@@ -321,7 +319,7 @@ static enum border_next prepare_copy(struct node *node, struct border_job *job)
 {
     struct models_population *population = population_of(node);
     const struct message_state_manifest *manifest = joiner_manifest(node->models->joiner);
-    const uint64_t every = population->settings.every_steps;
+    const uint64_t every = population->machine.settings.every_steps;
 
     population->step = population_bound_count(manifest->step, node->step,
                                               median_of(node, population->from, false), every);
