@@ -423,6 +423,16 @@ static bool is_still_named(const struct answer_writer *w)
            opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
+/* It holds something, and that is no such file; zeros are one that was reserved and not begun. */
+static bool is_foreign(int fd)
+{
+    char first[MAGIC_BYTES];
+    const ssize_t got = pread(fd, first, sizeof first, 0);
+
+    if (got <= 0 || first[0] == '\0') return false;
+    return got < MAGIC_BYTES || memcmp(first, magic, MAGIC_BYTES) != 0;
+}
+
 static enum rc begin(struct answer_writer *w, size_t bytes, uint64_t *done, struct fault *why)
 {
     w->fd = open(w->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -433,6 +443,12 @@ static enum rc begin(struct answer_writer *w, size_t bytes, uint64_t *done, stru
         return fault_set(why, RC_BUSY,
                          "%s is being written by another grapevine; wait, or name "
                          "another --out",
+                         w->part);
+    }
+    if (is_foreign(w->fd)) {
+        close(w->fd);
+        w->fd = -1;
+        return fault_set(why, RC_USAGE, "%s is there and is none of ours; name another --answers",
                          w->part);
     }
     *done = rows_there(w);

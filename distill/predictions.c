@@ -98,10 +98,14 @@ static enum rc get_logarithm(const uint8_t *bytes, float *logarithm)
 /* exp(logarithm / T), over their sum. */
 static void soften(float *row, uint32_t count, double temperature)
 {
+    float largest = -INFINITY;
     double sum = 0;
 
     for (uint32_t c = 0; c < count; c++) {
-        row[c] = (float)exp((double)row[c] / temperature);
+        largest = fmaxf(largest, row[c]);
+    }
+    for (uint32_t c = 0; c < count; c++) {
+        row[c] = (float)exp((double)(row[c] - largest) / temperature);
         sum += (double)row[c];
     }
     for (uint32_t c = 0; c < count; c++) {

@@ -153,6 +153,15 @@ static enum rc student_path(const struct options *options, char path[PATH_BYTES]
     return fault_set(why, RC_USAGE, "--out: the path is too long");
 }
 
+/* The student's file, or one of its states. */
+static bool is_beside(const char *answers, const char *out)
+{
+    const size_t length = strlen(out);
+
+    if (strncmp(answers, out, length) != 0) return false;
+    return answers[length] == '\0' || strncmp(answers + length, ".state", 6) == 0;
+}
+
 /* Before hours of training, not after. */
 static enum rc check_writable(const struct options *options, const struct teachers *teachers,
                               const char *out, struct fault *why)
@@ -164,13 +173,13 @@ static enum rc check_writable(const struct options *options, const struct teache
     char path[PATH_BYTES];
     enum rc rc = RC_OK;
 
-    if (answers != NULL && strcmp(answers, out) == 0) {
-        return fault_set(why, RC_USAGE, "--answers and --out are one file; choose another for one");
-    }
-
     if (folder != NULL) rc = file_make_folder(folder, why);
     for (size_t i = 1; rc == RC_OK && i <= count; i++) {
         rc = generations_path(out, i, count, path, why);
+        if (rc == RC_OK && answers != NULL && is_beside(answers, path)) {
+            rc = fault_set(why, RC_USAGE, "--answers %s is a file of --out's own; choose another",
+                           answers);
+        }
         if (rc == RC_OK) rc = command_check_out(path, from, teachers->count, why);
         if (rc == RC_OK) rc = file_check_replace(path, why);
     }

@@ -7,6 +7,7 @@
 #include "gossip/wire/address.h"
 #include "kernels/softmax.h"
 #include "peer/files/keys.h"
+#include "peer/session/settings.h"
 #include "peer/watch/observer.h"
 #include "replica/data/dataset.h"
 #include "replica/learners/task.h"
@@ -81,6 +82,7 @@ static enum rc take_settings(struct asking *a)
     for (size_t i = 0; settings != NULL && i < 2; i++) {
         const char *text = json_get_text(settings, names[i]);
         if (text == NULL || options_is_set(a->options, names[i])) continue;
+        if (i == 0 && !settings_is_everywhere(text)) continue; /* no file of this machine */
         if (options_suppose(a->options, names[i], text, &wrong) != RC_OK) {
             return fault_set(a->why, RC_FORMAT, "the swarm tells what is no setting: --%s",
                              wrong.text);

@@ -15,7 +15,7 @@ struct polled {
     uint32_t most;    /* samples that were asked for */
     uint64_t ask_ns;  /* not before */
     uint64_t dial_ns; /* LOST: dial again then; UINT64_MAX: no more */
-    uint32_t put_off; /* the window for which it asked for time, plus 1: once for each */
+    uint32_t put_off; /* the window for which it asked for time, plus 1: once before each answer */
     uint32_t dials, strays;
     uint64_t step;
 };
@@ -158,6 +158,7 @@ static void advance(struct poll *p, struct polled *m, uint32_t count, uint64_t n
     }
     m->is_asked = false;
     m->ask_ns = now_ns;
+    m->put_off = 0;
     moved(p, now_ns);
     if ((uint64_t)m->window * p->options.window >= p->options.samples) m->state = POLL_DONE;
 }

@@ -41,8 +41,7 @@ static const struct {
     {"probe", GIVEN},
 };
 
-/* Data that are the same on every machine: not a file of one. */
-static bool is_everywhere(const char *data)
+bool settings_is_everywhere(const char *data)
 {
     return strcmp(data, "digits") == 0 || strcmp(data, "fashion-mnist") == 0;
 }
@@ -93,7 +92,7 @@ static const char *told(const struct options *options, const struct settings_cho
 
     if (strcmp(name, "probe") == 0 && text == NULL) return NULL;
     if (strcmp(name, "data") == 0 || strcmp(name, "probe") == 0) {
-        return is_everywhere(text) ? text : NULL;
+        return settings_is_everywhere(text) ? text : NULL;
     }
     if (strcmp(name, "labels") == 0) {
         settings_classes(chosen->data, space, LABELS_TOLD_BYTES);
@@ -218,8 +217,8 @@ enum rc settings_take(struct options *options, const char *from, const struct js
         if (rows[i].kind == GOAL && own_goal) continue;
         if (rows[i].kind == WAITING && waits_for == 0) continue;
         if (strcmp(name, "lr") == 0 && own_optimizer) continue; /* it was for another one */
-        if (strcmp(name, "data") == 0 && !is_everywhere(text)) continue;
-        if (strcmp(name, "probe") == 0 && !is_everywhere(text)) continue;
+        if (strcmp(name, "data") == 0 && !settings_is_everywhere(text)) continue;
+        if (strcmp(name, "probe") == 0 && !settings_is_everywhere(text)) continue;
         if (options_suppose(options, name, text, &wrong) != RC_OK) {
             return fault_set(why, RC_FORMAT, "%s tells what is no setting: --%s", from, wrong.text);
         }

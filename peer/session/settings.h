@@ -25,6 +25,8 @@ struct json *settings_tell(const struct options *options, const struct settings_
 /** --labels as data readers take them, each with a line's end; "" without. RC_LIMIT. */
 MUST_USE enum rc settings_read_labels(const struct options *options, char *labels, size_t cap,
                                       struct fault *why);
+/** Data that are the same on every machine: not a file of one. Others are taken from nobody. */
+bool settings_is_everywhere(const char *data);
 /** The classes of a table where these have names, with commas between them; else "", or where that
  * is no list, or longer than `cap`. */
 void settings_classes(const struct dataset_info *data, char *text, size_t cap);

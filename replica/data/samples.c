@@ -62,9 +62,9 @@ void samples_deinit(struct samples *samples)
 size_t samples_bytes(const struct dataset_info *info)
 {
     const size_t stored = dataset_values(info) + (info->target == DATA_NEXT_TOKEN);
+    /* Where they stay in files, they are read for all that. */
     const size_t answers = info->target == DATA_REALS ? info->outputs * sizeof(float) : 4;
 
-    if (info->is_in_files) return sizeof(uint32_t);
     return stored * (info->has_bytes ? 1 : sizeof(float)) + answers;
 }
 

@@ -91,7 +91,8 @@ static enum rc answer(struct replica_mutual *m)
         rc = answer_range(m, first, end < count ? end : count);
         if (rc == RC_OK && end > count) rc = answer_range(m, 0, end - count);
     }
-    m->mutual.has_own = rc == RC_OK; /* else some are of what is no model */
+    m->mutual.has_own = rc == RC_OK; /* else some are of what is no model, and none is kept */
+    if (rc != RC_OK) memset(m->mutual.own, 0, m->mutual.values * sizeof *m->mutual.own);
     return rc;
 }
 

@@ -75,7 +75,7 @@ refuses 1 'move it away' --out taken.safetensors --epochs 1
 for ((k = 0; k < 400; k++)); do echo "some words of a text"; done >words
 refuses 1 'its samples are tokens' --transfer "text:$WORK/words"
 refuses 2 'no labels to learn from' --transfer digits --alpha 0.5
-refuses 2 'one file' --answers both --out both
+refuses 2 "--out's own" --answers both --out both
 refuses 2 '--compare' --compare x=
 refuses 1 'no nope' --compare nope
 refuses 2 '--augment' --augment hflip

@@ -16,6 +16,7 @@
 enum {
     ANSWER_SHARE = 28,       /* one part in so many: 3.6 % */
     ANSWER_VALUES = 1 << 20, /* float32 of a slice, at most; of one sample more */
+    ANSWER_TOP_MAX = 64,     /* of the likeliest that may be asked for */
     ANSWER_FIRST = 8         /* samples of the first slice: what one takes is not known yet */
 };
 
@@ -56,6 +57,8 @@ static enum predictions_code judge(const struct node *node, const struct message
     if ((uint64_t)probe->count * shape.sample_bytes > PROBE_BYTES_MAX && probe->count > 1) {
         return PREDICTIONS_TOO_LARGE;
     }
+    /* The likeliest are looked for one by one. */
+    if (told.top > ANSWER_TOP_MAX && told.top < told.outputs) return PREDICTIONS_TOO_LARGE;
     return predictions_bytes(&told) > PREDICTIONS_BYTES_MAX ? PREDICTIONS_TOO_LARGE
                                                             : PREDICTIONS_HERE;
 }
@@ -71,6 +74,34 @@ void lane_answer_forget(struct node *node, struct peer_id from)
     a->count = kept;
 }
 
+static bool has_time(const struct node *node)
+{
+    const uint64_t full_ns = node->lane->answering.full_ns;
+
+    return node->goal.is_reached ||
+           ration_has(full_ns, node_now(node), 0, ANSWER_SHARE * ANSWER_BURST_NS);
+}
+
+/* When there is again. */
+static uint64_t time_ns(const struct node *node)
+{
+    return node->lane->answering.full_ns - ANSWER_SHARE * ANSWER_BURST_NS;
+}
+
+/* There is no time now: who asked is told that an answer will come. */
+static void put_off(struct node *node, const struct lane_question *question)
+{
+    struct message message = {.type = MESSAGE_PREDICTIONS};
+
+    message.as.predictions.code = PREDICTIONS_LATER;
+    message.as.predictions.first = question->probe.first;
+    message.as.predictions.at = question->probe.at;
+    message.as.predictions.step = node->step;
+    message.as.predictions.wait_ms =
+        (uint32_t)((time_ns(node) - node_now(node)) / NS_PER_MS % UINT32_MAX);
+    (void)links_send(node->links, question->from, &message);
+}
+
 void lane_answer_hear(struct node *node, struct peer_id from, const struct message_probe *probe)
 {
     struct lane_answering *a = &node->lane->answering;
@@ -83,6 +114,7 @@ void lane_answer_hear(struct node *node, struct peer_id from, const struct messa
         refuse(node, from, probe, PREDICTIONS_BUSY);
     } else {
         a->asked[a->count++] = (struct lane_question){from, *probe};
+        if (!has_time(node)) put_off(node, &a->asked[a->count - 1]);
     }
 }
 
@@ -92,14 +124,6 @@ static bool is_held(const struct lane_answering *a, const struct message_probe *
 {
     return a->samples.count > 0 && probe->seed == a->held.seed && probe->first == a->held.first &&
            probe->count == a->held.count && digest_is_equal(probe->digest, a->held.digest);
-}
-
-static bool has_time(const struct node *node)
-{
-    const uint64_t full_ns = node->lane->answering.full_ns;
-
-    return node->goal.is_reached ||
-           ration_has(full_ns, node_now(node), 0, ANSWER_SHARE * ANSWER_BURST_NS);
 }
 
 /* The question to take up; NULL: none may be. Samples of one asker stay for its next question,
@@ -245,30 +269,16 @@ static bool is_asked_still(const struct lane_answering *a)
     return false;
 }
 
-/* Loading took more than there was time for: who asked is told that answers will come. */
-static void put_off(struct node *node)
-{
-    const struct lane_answering *a = &node->lane->answering;
-    const uint64_t due_ns = a->full_ns - ANSWER_SHARE * ANSWER_BURST_NS;
-    struct message message = {.type = MESSAGE_PREDICTIONS};
-
-    message.as.predictions.code = PREDICTIONS_LATER;
-    message.as.predictions.first = a->now.probe.first;
-    message.as.predictions.at = a->now.probe.at;
-    message.as.predictions.step = node->step;
-    message.as.predictions.wait_ms = (uint32_t)((due_ns - node_now(node)) / NS_PER_MS % UINT32_MAX);
-    (void)links_send(node->links, a->now.from, &message);
-}
-
 static void loaded(struct node *node, const struct border_job *job)
 {
     struct lane_answering *a = &node->lane->answering;
     const bool is_other = job->rc != RC_OK && job->rc != RC_NOMEM;
 
     a->held = a->now.probe;
-    a->loaded_ns = a->used_ns = node_now(node);
+    /* Its turn begins when there is time to answer: loading may have used that up. */
+    a->loaded_ns = a->used_ns = has_time(node) ? node_now(node) : time_ns(node);
     if (job->rc == RC_OK && digest_is_equal(a->digest, a->now.probe.digest)) {
-        if (!has_time(node) && is_asked_still(a)) put_off(node);
+        if (!has_time(node) && is_asked_still(a)) put_off(node, &a->now);
         return;
     }
     samples_deinit(&a->samples);

@@ -281,7 +281,7 @@ static void silence_of_all_ends(void **state)
     end(&s);
 }
 
-/* Who says that it needs a minute has it, once for each window, and not for ever. */
+/* Who says that it needs a minute has it, once before each answer, and not for ever. */
 static void who_needs_time_to_load_has_it(void **state)
 {
     struct message_predictions later;
@@ -300,10 +300,15 @@ static void who_needs_time_to_load_has_it(void **state)
     assert_false(poll_is_over(s.poll));
     answer(&s, 0, 50);
     collect(&s);
-    later.at = 50; /* a second time for this window */
+    later.at = 50; /* before the next one */
     assert_int_equal(poll_on_answer(s.poll, 0, &later, s.now_ns, NULL), RC_OK);
+    s.now_ns += 59 * NS_PER_S;
+    assert_int_equal(poll_on_answer(s.poll, 0, &later, s.now_ns, NULL), RC_OK); /* a second time */
     assert_int_equal(view_of(&s, 0).state, POLL_ASKING);
-    s.now_ns += 31 * NS_PER_S;
+    s.now_ns += 29 * NS_PER_S;
+    collect(&s);
+    assert_false(poll_is_over(s.poll));
+    s.now_ns += 3 * NS_PER_S;
     collect(&s);
     assert_true(poll_is_over(s.poll));
     end(&s);
