@@ -231,8 +231,9 @@ static enum rc nothing_came(struct asking *a)
         if (s->members[i].poll.state == POLL_REFUSED || why == NULL) why = s->members[i].poll.why;
     }
     return fault_set(a->why, RC_NOT_FOUND,
-                     "no member of the swarm at %.80s has answered: of %u asked, %s: %s; pass the "
-                     "swarm's own --data and --seed, or distil from model files (--teachers)",
+                     "no member of the swarm at %.80s has answered: of %u asked, %s: %s; if it has "
+                     "other data, pass the swarm's own --data and --seed, or distil from model "
+                     "files (--teachers)",
                      options_text(a->options, "swarm"), s->members_count,
                      s->members_count == 1 ? "it" : "the last", why != NULL ? why : "silence");
 }
@@ -278,6 +279,12 @@ static enum rc survey(struct asking *a, const char *out)
     }
     s->panel.samples = result.usable;
     if (result.usable == 0) return nothing_came(a);
+    if (2 * (uint64_t)result.usable < s->asked) {
+        return fault_set(a->why, RC_NOT_FOUND,
+                         "only %u of %llu samples were answered: the members are slow, or fell "
+                         "silent; give them longer (--join-timeout), or ask for fewer (--samples)",
+                         (unsigned)result.usable, (unsigned long long)s->asked);
+    }
     s->bounded = panel_covered(s->panel.panel, 2 * s->trim + 1);
     if (s->bounded > s->panel.samples) s->bounded = s->panel.samples;
     return RC_OK;

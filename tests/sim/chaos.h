@@ -526,6 +526,7 @@ static inline bool chaos_is_well_beside_liar(struct cluster *cluster, void *cont
 
 static inline void chaos_print_peers(struct chaos *chaos)
 {
+    fprintf(stderr, "distance %g\n", cluster_distance(chaos->cluster));
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
         struct node_report report = {0};
 
@@ -574,7 +575,10 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
     }
     chaos->heal_ns = sim_now_ns(chaos->world);
     if (chaos->liar == NULL) {
-        CHAOS_CHECK(chaos, cluster_run_until(chaos->cluster, chaos_is_well, chaos, heal_ns));
+        bool is_well = cluster_run_until(chaos->cluster, chaos_is_well, chaos, heal_ns);
+
+        if (!is_well) chaos_print_peers(chaos);
+        CHAOS_CHECK(chaos, is_well);
     } else {
         bool is_well = cluster_run_until(chaos->cluster, chaos_is_well_beside_liar, chaos, heal_ns);
 

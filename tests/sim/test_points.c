@@ -52,8 +52,8 @@ static bool is_same(const struct strategy *a, const struct strategy *b, bool in_
 /* A line, with something to do in it. */
 static void check_refusal(const struct strategy_specs *specs, enum rc rc, const struct fault *why)
 {
-    static const char *const ways[] = {"use ",    "leave it out", "give ",  "leave them out",
-                                       "choose ", "take ",        "or rule"};
+    static const char *const ways[] = {"use ",    "leave it out", "give ",   "leave them out",
+                                       "choose ", "take ",        "or rule", "leave --"};
     bool says = false;
 
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
