@@ -58,10 +58,11 @@ type_line() {
     checks=$((checks + 1))
     case $line in
     'git clone '*) return ;; # this is one
-    testnet/* | tests/*)
+    testnet/* | tests/* | peer/*)
         [ -x "$root/${line%% *}" ] || bad "there is no $line"
         return
         ;;
+    'grapevine export '*' --to page '* | '(cd page '*) return ;; # test_export_page.sh does, and looks at it
     'cmake '*)
         [ -e "$root/CMakePresets.json" ] || bad "there is nothing to build"
         return
