@@ -25,13 +25,18 @@ is_less() { python3 -c "import sys; sys.exit(not float(sys.argv[1]) < float(sys.
 model='linear:32 relu [ linear:classes | linear:classes ]heads'
 base=(--data digits --model "$model" --heads-loss ensemble --step-time 2ms --seed 3 --evaluate-samples 0)
 common=("${base[@]}" --share trunk:1 --averaging local-sgd:H=4)
-start_peer a "${common[@]}" --steps 300 --start-with 2 --out "$WORK/a"
-start_peer b "${common[@]}" --steps 300 --start-with 2 --out "$WORK/b" --bootstrap "${PEER_ADDRESS[a]}"
-wait_exit a || fail "a failed"
-wait_exit b || fail "b failed"
 DOING="trunk and heads"
 one=$WORK/a/model.safetensors two=$WORK/b/model.safetensors
-is_less "$(apart "$one" "$two" dense1.weight)" 1e-5 || fail "trunks are apart: $(apart "$one" "$two" dense1.weight)"
+# On a busy machine one may be at its goal, and gone, while the other has some steps to take alone: then once more.
+for try in 1 2 3 4 5; do
+    rm -rf "$WORK/a" "$WORK/b"
+    start_peer a "${common[@]}" --steps 300 --start-with 2 --out "$WORK/a"
+    start_peer b "${common[@]}" --steps 300 --start-with 2 --out "$WORK/b" --bootstrap "${PEER_ADDRESS[a]}"
+    wait_exit a || fail "a failed"
+    wait_exit b || fail "b failed"
+    is_less "$(apart "$one" "$two" dense1.weight)" 1e-5 && break
+    ((try < 5)) || fail "trunks are apart: $(apart "$one" "$two" dense1.weight)"
+done
 is_less 0.01 "$(apart "$one" "$two" dense2.weight)" || fail "heads were averaged"
 "$GRAPEVINE" eval "$one" --json | grep -q '"accuracy":\[0\.9' || fail "a has learnt nothing"
 
