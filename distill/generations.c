@@ -58,7 +58,7 @@ static enum rc add_student(struct lineup *lineup, size_t number,
                            const struct distill_options *options, const struct judged *judged,
                            struct fault *why)
 {
-    char name[40];
+    char name[48];
 
     snprintf(name, sizeof name, "student, generation %zu", number);
     const enum rc rc = lineup_add(lineup, name, options->out_path, options->command, judged);
