@@ -19,7 +19,7 @@ static void first_rates_are_spread_around_what_was_given(void **state)
 {
     /* Proves: they lie within the spread, on both sides, and a spread of 1 leaves them. */
     (void)state;
-    uint32_t above = 0;
+    uint32_t above = 0, seeds = 0;
 
     FOR_EACH_SEED (seed, 200) {
         struct population p;
@@ -30,12 +30,13 @@ static void first_rates_are_spread_around_what_was_given(void **state)
                     p.own.rates.rate <= given.rate * 3.001);
         assert_true(p.own.rates.decay >= given.decay / 3.001);
         above += p.own.rates.rate > given.rate;
+        seeds++;
         assert_true(isnan(p.own.loss));
         narrow.spread = 1;
         population_init(&p, &narrow, (struct population_rates){0.1, 0}, seed, seed);
         assert_true(p.own.rates.rate == 0.1 && p.own.rates.decay == 0);
     }
-    assert_in_range(above, 60, 140);
+    assert_in_range(above, 3 * seeds / 10, 7 * seeds / 10 + 1); /* fewer seeds with sanitizers */
 }
 
 static void scores_are_due_at_equal_steps(void **state)
