@@ -81,7 +81,8 @@ struct distill_options {
     const char *augment;
     bool sees_plain; /* teachers: images as they are, whatever the student sees */
     uint64_t seed;
-    uint64_t student_seed; /* of its first weights and the order of samples; 0: `seed` */
+    const char *student_name; /* in the table of all models; NULL: "student" */
+    uint64_t student_seed;    /* of its first weights and the order of samples; 0: `seed` */
     bool with_baseline;
     uint32_t answers_top;      /* as of answers_options */
     const char *answers_path;  /* a file that is kept and used again; NULL: OUT.answers, removed */

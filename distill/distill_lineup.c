@@ -166,7 +166,8 @@ enum rc distill_make_lineup(struct judge *judge, const struct distill_options *o
     if (rc == RC_OK) rc = add_averages(&f, why);
     if (rc == RC_OK) rc = add_ensembles(&f, why);
     if (rc == RC_OK) {
-        rc = add(&f, "student", options->out_path, options->command, &out->student_judged, why);
+        const char *name = options->student_name != NULL ? options->student_name : "student";
+        rc = add(&f, name, options->out_path, options->command, &out->student_judged, why);
     }
     if (rc == RC_OK && out->has_baseline) {
         rc = add(&f, "the same student on labels alone", NULL, options->command,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PURPOSE_GENERATION = 0x626f726e };
+enum { PURPOSE_GENERATION = 0x626f726e, NAME_BYTES = 48 };
 
 /* What is told goes on with which generation it is about. */
 struct telling {
@@ -54,13 +54,18 @@ enum rc generations_path(const char *out_path, size_t number, size_t count,
     return RC_OK;
 }
 
+static void name_student(size_t number, char name[NAME_BYTES])
+{
+    snprintf(name, NAME_BYTES, "student, generation %zu", number);
+}
+
 static enum rc add_student(struct lineup *lineup, size_t number,
                            const struct distill_options *options, const struct judged *judged,
                            struct fault *why)
 {
-    char name[48];
+    char name[NAME_BYTES];
 
-    snprintf(name, sizeof name, "student, generation %zu", number);
+    name_student(number, name);
     const enum rc rc = lineup_add(lineup, name, options->out_path, options->command, judged);
     return rc == RC_OK ? rc : fault_set(why, rc, "cannot distil: out of memory");
 }
@@ -117,6 +122,7 @@ enum rc generations_run(struct backend *backend, const struct distill_options *o
     struct telling telling = {.options = options, .generations = (uint32_t)count};
     struct distill_options request = *options;
     struct generations all = {.students = {.count = 0}};
+    char name[NAME_BYTES];
     enum rc rc = RC_OK;
 
     CHECK(count >= 1 && count <= GENERATIONS_MAX && options->out_path != NULL);
@@ -129,6 +135,8 @@ enum rc generations_run(struct backend *backend, const struct distill_options *o
     if (rc != RC_OK) return rc;
     telling.generation = 1;
     request.out_path = paths[0];
+    name_student(1, name);
+    if (count > 1) request.student_name = name;
     rc = distill_run(backend, &request, &all.result, why);
     if (rc != RC_OK) return rc;
     for (size_t i = 1; rc == RC_OK && i < count; i++) {

@@ -89,7 +89,7 @@ static void print_row(const struct lineup_row *row)
 }
 
 /* FLOPs and time are of a sample, forward. */
-static void print_words(const struct distill_result *r, const char *path)
+static void print_words(const struct distill_result *r)
 {
     const struct lineup *t = &r->lineup;
     const size_t teachers = r->teachers.count;
@@ -111,20 +111,17 @@ static void print_words(const struct distill_result *r, const char *path)
                r->labels_only_lr,
                distill_labels_win(r) ? ", and better than the teachers' student" : "");
     }
-    printf("\n%s\n", path);
+    putchar('\n');
 }
 
-/* Each student, and all of them together. */
+/* All of them together, and where those before the last one are. */
 static void print_generations(const struct comparison *students)
 {
-    for (size_t i = 0; i < students->count; i++) {
-        char name[40];
-        snprintf(name, sizeof name, "generation %zu", i + 1);
-        print_scores(name, &students->models[i]);
-        printf("  %s\n", students->paths[i]);
-    }
     print_scores("ensemble of the generations", &students->votes[VOTE_MEAN]);
     putchar('\n');
+    for (size_t i = 0; i + 1 < students->count; i++) {
+        puts(students->paths[i]);
+    }
 }
 
 /* A file beside those of the testnet. */
@@ -364,8 +361,9 @@ static enum rc show(const struct options *options, const struct generations *don
     if (rc == RC_OK && has_summary) {
         printf("student: %s\ntable: grapevine report %s\n", out, folder);
     } else if (rc == RC_OK) {
-        print_words(&done->result, out);
+        print_words(&done->result);
         if (done->students.count > 1) print_generations(&done->students);
+        puts(out);
     }
     json_destroy(json);
     return rc;

@@ -304,6 +304,25 @@ char *node_status_text(const struct node *node, size_t bytes_max)
     }
 }
 
+/* What only some methods have. */
+static void set_method(const struct node_report *report, struct json *json)
+{
+    if (report->has_weight) {
+        json_set_real(json, "weight", report->weight);
+        json_set_real(json, "custody_weight", report->custody_weight);
+        json_set_count(json, "shares_returned", report->shares_returned);
+        json_set_count(json, "shares_lost", report->shares_lost);
+    }
+    if (report->is_population) {
+        json_set_real(json, "learning_rate", report->rate);
+        json_set_real(json, "weight_decay", report->decay);
+        json_set_real(json, "validation_loss", report->score);
+        json_set_text(json, "line", report->line);
+        json_set_count(json, "copies", report->copies);
+        json_set_count(json, "copies_refused", report->copies_refused);
+    }
+}
+
 struct json *node_status(const struct node *node, size_t members_max)
 {
     struct json *json = json_object_create();
@@ -349,20 +368,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_count(json, "rounds_aborted", report.rounds_aborted);
     json_set_count(json, "rounds_missed", report.rounds_missed);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
-    if (report.has_weight) {
-        json_set_real(json, "weight", report.weight);
-        json_set_real(json, "custody_weight", report.custody_weight);
-        json_set_count(json, "shares_returned", report.shares_returned);
-        json_set_count(json, "shares_lost", report.shares_lost);
-    }
-    if (report.is_population) {
-        json_set_real(json, "learning_rate", report.rate);
-        json_set_real(json, "weight_decay", report.decay);
-        json_set_real(json, "validation_loss", report.score);
-        json_set_text(json, "line", report.line);
-        json_set_count(json, "copies", report.copies);
-        json_set_count(json, "copies_refused", report.copies_refused);
-    }
+    set_method(&report, json);
     set_alarms(node, json);
     if (node->round != NULL) set_rounds(node, json);
     if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);

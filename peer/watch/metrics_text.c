@@ -128,47 +128,49 @@ static void add_reasons(struct out *out, const struct json *reasons)
     }
 }
 
+/* Keys of the status that are metrics as they are. */
+static const struct {
+    const char *key, *name, *type, *help;
+} values[] = {
+    {"uptime_s", "uptime_seconds", "gauge", "Time since this peer started."},
+    {"step", "step", "gauge", "Step of the model, shared by the swarm."},
+    {"own_steps", "own_steps", "gauge", "Steps of this peer itself, which its goal counts."},
+    {"goal_steps", "goal_steps", "gauge", "Own steps at which it stops."},
+    {"time_left_s", "time_left_seconds", "gauge", "Until its goal, at its pace."},
+    {"waits_for", "waits_for", "gauge", "Peers that are missing to begin with (--start-with)."},
+    {"samples", "samples_total", "counter", "Samples this peer has trained on."},
+    {"samples_per_s", "samples_per_second", "gauge", "Speed of training."},
+    {"tokens_per_s", "tokens_per_second", "gauge", "Speed of training on a text."},
+    {"loss", "loss", "gauge", "Training loss of the last report."},
+    {"accuracy", "accuracy", "gauge", "Test accuracy of the last report, from 0 to 1."},
+    {"round", "round", "gauge", "Number of the next averaging round."},
+    {"rounds_ok", "rounds_ok_total", "counter", "Averaging rounds that were committed."},
+    {"rounds_aborted", "rounds_aborted_total", "counter", "Averaging rounds aborted."},
+    {"rounds_missed", "rounds_missed_total", "counter",
+     "Rounds of the swarm without this peer (groups and neighbours)."},
+    {"consensus_distance", "consensus_distance", "gauge",
+     "Estimated distance of this model from the swarm's average."},
+    {"weight", "weight", "gauge", "Weight of this peer's model, of methods that push."},
+    {"custody_weight", "custody_weight", "gauge", "Weight sent and not acknowledged."},
+    {"shares_returned", "shares_returned_total", "counter", "Shares that came back."},
+    {"shares_lost", "shares_lost_total", "counter", "Shares whose receiver stayed away."},
+    {"learning_rate", "learning_rate", "gauge", "With which it trains (pbt)."},
+    {"validation_loss", "validation_loss", "gauge", "On samples kept apart (pbt)."},
+    {"copies", "copies_total", "counter", "Models of others that it took over (pbt)."},
+    {"copies_refused", "copies_refused_total", "counter", "Such that were not taken (pbt)."},
+    {"rate", "line_rate", "gauge", "Bytes a second that this peer was seen to take in."},
+    {"bytes_sent", "bytes_sent_total", "counter", "Bytes sent over links to peers."},
+    {"bytes_received", "bytes_received_total", "counter", "Bytes received over such links."},
+    {"handshakes_refused", "handshakes_refused_total", "counter",
+     "Connections that did not prove who they are."},
+    {"handshakes_replayed", "handshakes_replayed_total", "counter",
+     "First messages that had been seen before."},
+    {"frames_refused", "frames_refused_total", "counter",
+     "Records of authenticated peers that could not be used."},
+};
+
 char *metrics_text(const struct json *status)
 {
-    static const struct {
-        const char *key, *name, *type, *help;
-    } values[] = {
-        {"uptime_s", "uptime_seconds", "gauge", "Time since this peer started."},
-        {"step", "step", "gauge", "Step of the model, shared by the swarm."},
-        {"own_steps", "own_steps", "gauge", "Steps of this peer itself, which its goal counts."},
-        {"goal_steps", "goal_steps", "gauge", "Own steps at which it stops."},
-        {"time_left_s", "time_left_seconds", "gauge", "Until its goal, at its pace."},
-        {"waits_for", "waits_for", "gauge", "Peers that are missing to begin with (--start-with)."},
-        {"samples", "samples_total", "counter", "Samples this peer has trained on."},
-        {"samples_per_s", "samples_per_second", "gauge", "Speed of training."},
-        {"tokens_per_s", "tokens_per_second", "gauge", "Speed of training on a text."},
-        {"loss", "loss", "gauge", "Training loss of the last report."},
-        {"accuracy", "accuracy", "gauge", "Test accuracy of the last report, from 0 to 1."},
-        {"round", "round", "gauge", "Number of the next averaging round."},
-        {"rounds_ok", "rounds_ok_total", "counter", "Averaging rounds that were committed."},
-        {"rounds_aborted", "rounds_aborted_total", "counter", "Averaging rounds aborted."},
-        {"rounds_missed", "rounds_missed_total", "counter",
-         "Rounds of the swarm without this peer (groups and neighbours)."},
-        {"consensus_distance", "consensus_distance", "gauge",
-         "Estimated distance of this model from the swarm's average."},
-        {"weight", "weight", "gauge", "Weight of this peer's model, of methods that push."},
-        {"custody_weight", "custody_weight", "gauge", "Weight sent and not acknowledged."},
-        {"shares_returned", "shares_returned_total", "counter", "Shares that came back."},
-        {"shares_lost", "shares_lost_total", "counter", "Shares whose receiver stayed away."},
-        {"learning_rate", "learning_rate", "gauge", "With which it trains (pbt)."},
-        {"validation_loss", "validation_loss", "gauge", "On samples kept apart (pbt)."},
-        {"copies", "copies_total", "counter", "Models of others that it took over (pbt)."},
-        {"copies_refused", "copies_refused_total", "counter", "Such that were not taken (pbt)."},
-        {"rate", "line_rate", "gauge", "Bytes a second that this peer was seen to take in."},
-        {"bytes_sent", "bytes_sent_total", "counter", "Bytes sent over links to peers."},
-        {"bytes_received", "bytes_received_total", "counter", "Bytes received over such links."},
-        {"handshakes_refused", "handshakes_refused_total", "counter",
-         "Connections that did not prove who they are."},
-        {"handshakes_replayed", "handshakes_replayed_total", "counter",
-         "First messages that had been seen before."},
-        {"frames_refused", "frames_refused_total", "counter",
-         "Records of authenticated peers that could not be used."},
-    };
     const struct json *members = json_get(status, "members");
     struct out out = {mem_alloc(TEXT_BYTES_FIRST), 0, TEXT_BYTES_FIRST};
     char peer[160], run[160], state[160];
