@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PURPOSE_POPULATION = 0x706f7075, SMOOTHED_OVER = 2 };
+enum { PURPOSE_POPULATION = 0x706f7075, SMOOTHED_OVER = 2, DOUBLINGS_SILENT = 3 };
 
 static const double up = 1.2, down = 0.8;
 /* Rates that others say are within so many times what this peer was given. */
@@ -151,12 +151,14 @@ static struct population_watched *find_or_add(struct population *population, str
 bool population_refuse(struct population *population, struct peer_id from,
                        const struct population_told *told, double loss)
 {
+    /* Who gave nothing may be busy with others, and a liar may see to that. */
+    const uint32_t most = isnan(loss) ? DOUBLINGS_SILENT : POPULATION_DOUBLINGS_MAX;
     struct population_watched *watched;
 
     population->refused++;
     if (loss <= (1 + population->settings.margin) * told->loss) return false; /* we got on */
     watched = find_or_add(population, from);
-    if (watched->refused < POPULATION_DOUBLINGS_MAX) watched->refused++;
+    if (watched->refused < most) watched->refused++;
     watched->until = population->scores + (UINT64_C(1) << (2 * watched->refused));
     return true;
 }

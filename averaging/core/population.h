@@ -86,9 +86,8 @@ bool population_is_comparable(const struct population *population,
 /** ...and the other one is to be copied. */
 bool population_prefers(const struct population *population, const struct population_told *other);
 /** What it gave is not taken, as it is not better than ours: it is of loss `loss` here, NaN: none
- *  came. If that is worse than was `told`, it is left alone for 4, 16, 64... scores. True: so it
- * is.
- */
+ *  came. If that is worse than was `told`, it is left alone for 4, 16, 64... scores; 64 at most
+ *  where none came, as who is asked by many is busy. True: so it is. */
 bool population_refuse(struct population *population, struct peer_id from,
                        const struct population_told *told, double loss);
 bool population_is_watched(const struct population *population, struct peer_id from);

@@ -205,6 +205,24 @@ static void who_runs_away_slows_down(void **state)
     assert_true(p.own.rates.rate >= 0.1 / 1000 * 0.999);
 }
 
+static void who_gives_nothing_is_asked_again(void **state)
+{
+    /* Proves: who is busy each time, as a liar may have it, is left alone for 64 scores at most. */
+    (void)state;
+    struct population p;
+    const struct population_told told = {.loss = 0.5, .step = 1, .part = part, .rates = given};
+
+    population_init(&p, &usual, given, 1, 1);
+    for (int i = 0; i < 20; i++) {
+        assert_true(population_refuse(&p, id_of(0), &told, (double)NAN));
+    }
+    assert_true(population_is_watched(&p, id_of(0)));
+    for (int i = 0; i < 64; i++) {
+        population_score(&p, 1, 4, part);
+    }
+    assert_false(population_is_watched(&p, id_of(0)));
+}
+
 static void checkpoints_of_no_sound_rates_are_refused(void **state)
 {
     /* Proves: what is no number changes nothing; what is sound is gone on with, in bounds. */
@@ -341,6 +359,7 @@ int main(void)
         cmocka_unit_test(rates_of_others_are_bounded),
         cmocka_unit_test(who_lies_is_left_alone_for_longer_each_time),
         cmocka_unit_test(who_runs_away_slows_down),
+        cmocka_unit_test(who_gives_nothing_is_asked_again),
         cmocka_unit_test(checkpoints_of_no_sound_rates_are_refused),
         cmocka_unit_test(counts_that_others_say_are_bounded),
         cmocka_unit_test(the_surrogate_is_climbed_by_who_exploits_and_explores),
