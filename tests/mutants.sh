@@ -283,7 +283,7 @@ testnet/folder.c @ unit_testnet_folder @ a run for comparison outlives its swarm
 testnet/summary.c @ unit_testnet_report @ unlike lineages are not noticed @ s/are_equal = are_equal \&\& strcmp\(first, lineage\) == 0;/are_equal = true;/
 testnet/local_faults.c @ unit_testnet_local @ that no fault was due is not told from none that found anybody @ s/if \(local->faults_due == 0\)/if (false)/
 testnet/local_faults.c @ unit_testnet_local @ faults outlast --time @ s/if \(!is_over_in_time\(.*continue;//
-kernels/cpu/image/winograd.c @ unit_kernels_conv_own @ what hangs over an image is its border again @ s/-\(i >= from && i < to\)/-(i >= 0 \&\& from < to)/
+kernels/cpu/image/winograd_passes.h @ unit_kernels_conv_own @ what hangs over an image is its border again @ s/- \(i >= from && i < to\)/- (i >= 0 \&\& from < to)/
 kernels/cpu/image/conv_winograd.c @ unit_kernels_conv_own @ blocks of tiles forget those before @ s/\.adds = g->first > 0,/.adds = false,/
 kernels/cpu/image/conv_first.c @ unit_kernels_conv_own @ a slice forgets those before @ s/f->adds \? filters\[i\] \+ sum : sum/sum/
 EOF

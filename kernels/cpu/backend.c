@@ -85,11 +85,10 @@ static void conv_check(const struct conv_options *o)
     CHECK(o->in.channels % o->in.block == 0 && (!o->is_local || o->groups == 1));
 }
 
-/* Of our own: oneDNN 2.x has Winograd's algorithm for AVX-512 only. */
-static bool winograd_pays(const struct cpu_backend *cpu)
+/* Of our own: oneDNN 2.x has Winograd's algorithm for AVX-512 only, and slower. */
+static bool may_take_winograd(const struct cpu_backend *cpu)
 {
-    return cpu->options.convolution == CPU_CONVOLUTION_AUTO && !cpu->is_bf16 &&
-           (cpu->onednn == NULL || !cpu_has(CPU_AVX512));
+    return cpu->options.convolution == CPU_CONVOLUTION_AUTO && !cpu->is_bf16;
 }
 
 static enum rc cpu_conv_create(struct backend *backend, const struct conv_options *options,
@@ -101,7 +100,7 @@ static enum rc cpu_conv_create(struct backend *backend, const struct conv_option
     conv_check(options);
     if (cpu->options.is_reference) return conv_reference_create(cpu, options, conv);
     if (options->is_local) return conv_local_create(cpu, options, conv);
-    if (winograd_pays(cpu)) {
+    if (may_take_winograd(cpu)) {
         rc = conv_winograd_create(cpu, options, conv);
         if (rc != RC_UNSUPPORTED) return rc;
     }

@@ -99,7 +99,8 @@ enum rc conv_local_create(struct cpu_backend *backend, const struct conv_options
 /** RC_UNSUPPORTED when the library has no fast form for this shape. */
 enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv);
-/** RC_UNSUPPORTED but for 3x3 windows one pixel apart on whole blocks of channels, with AVX2. */
+/** RC_UNSUPPORTED but for 3x3 windows one pixel apart on whole blocks of channels, with AVX2 or
+ *  AVX-512. */
 enum rc conv_winograd_create(struct cpu_backend *backend, const struct conv_options *options,
                              struct conv **conv);
 /* A call of backward_weights(). */

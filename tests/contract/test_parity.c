@@ -23,10 +23,13 @@ static const double LOSS_TOLERANCE = 1e-4;
 /* Of norms and sums at the end, in units of the tensor's norm: several times what float32 does. */
 static const double TENSOR_TOLERANCE = 1e-3;
 static const double GRADIENT_TOLERANCE = 1e-4; /* in units of the gradient's norm */
-/* Winograd's algorithm rounds by about 1e-6 of what is there, and of the millions of values before
- * a relu some lie that near to its corner: each of them that falls on the other side adds or takes
- * away one pixel's gradient. Losses do not notice; what they are of is checked without it, too. */
-static const double CORNERS_TOLERANCE = 1e-3;
+/* Winograd's algorithm rounds by about 1e-6 of what is there. Of resnet20's 1.5 million values
+ * before a relu one or a few lie that near to its corner and fall on the other side, others on each
+ * processor. Each adds or takes away one pixel's gradient: of the 131,072 that make a layer's, one
+ * is 1 / sqrt(131,072) = 0.3 % of their norm, and the largest are several times that. Losses do not
+ * notice, the gradients are compared without it, too, and each convolution with its twin to 3e-6
+ * (unit_kernels_conv_own). */
+static const double CORNERS_TOLERANCE = 3e-2;
 
 struct course {
     const char *name;

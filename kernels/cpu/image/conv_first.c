@@ -161,7 +161,7 @@ static void run_blocks(void *data, size_t part, size_t from, size_t to)
         give(f, block, sums);
     }
     if (f->dbias != NULL) {
-        winograd_bias(&grid, o->images, f->dy, from * LANES, to * LANES, f->adds, f->dbias);
+        winograd_avx2.bias(&grid, o->images, f->dy, from * LANES, to * LANES, f->adds, f->dbias);
     }
 }
 

@@ -1,10 +1,10 @@
 /*
- * 3x3 convolutions of stride 1 by Winograd's algorithm (winograd.h): where AVX2 is what there is,
- * as oneDNN 2.x has that for AVX-512 only. A call goes through blocks of tiles small enough that
- * transformed inputs and outputs stay in second-level cache. The gradient of the inputs is the same
- * convolution of the output's gradient with filters turned by half a turn. Filters are transformed
- * once a training step, in prepare(). Every sum is taken in an order that neither blocks nor
- * threads change.
+ * 3x3 convolutions of stride 1 by Winograd's algorithm (winograd.h) in float32. oneDNN 2.x has that
+ * for AVX-512 only, and takes 1.2 to 1.5 times as long there. A call goes through blocks of tiles
+ * small enough that transformed inputs and outputs stay in second-level cache. The gradient of the
+ * inputs is the same convolution of the output's gradient with filters turned by half a turn.
+ * Filters are transformed once a training step, in prepare(). Every sum is taken in an order that
+ * neither blocks nor threads change.
  */
 #include "kernels/cpu/internal.h"
 
@@ -37,6 +37,7 @@ struct conv_winograd {
     struct conv base;
     struct cpu_backend *backend;
     struct conv_options options;
+    const struct winograd_ops *ops;
     struct winograd_filters filters;
     size_t plane;            /* of transformed filters */
     float *forward, *turned; /* transformed filters; turned: NULL without that pass */
@@ -135,14 +136,14 @@ static void sweep_block(const struct sweep *s, size_t first, size_t count, float
         .c_stride = s->outs,
     };
 
-    winograd_inputs(&s->in, s->x, first, count, &in);
+    s->conv->ops->inputs(&s->in, s->x, first, count, &in);
     for (size_t point = 0; point < WINOGRAD_POINTS; point++) {
         product.a = in.values + point * in.stride;
         product.b = s->filters + point * s->conv->plane;
         product.c = out.values + point * out.stride;
-        winograd_multiply(&product);
+        s->conv->ops->multiply(&product);
     }
-    winograd_outputs(&s->out, &out, first, count, s->bias, s->with_relu, s->y);
+    s->conv->ops->outputs(&s->out, &out, first, count, s->bias, s->with_relu, s->y);
 }
 
 /* Blocks [from, to). */
@@ -216,8 +217,8 @@ static void transform_run(void *data, size_t part, size_t from, size_t to)
     (void)part;
     inputs.values += from * inputs.channels;
     gradients.values += from * gradients.channels;
-    winograd_inputs(&g->x_grid, g->x, g->first + from, to - from, &inputs);
-    winograd_gradients(&g->dy_grid, g->dy, g->first + from, to - from, &gradients);
+    g->conv->ops->inputs(&g->x_grid, g->x, g->first + from, to - from, &inputs);
+    g->conv->ops->gradients(&g->dy_grid, g->dy, g->first + from, to - from, &gradients);
 }
 
 /* Planes [from, to) of the sums. */
@@ -242,7 +243,7 @@ static void multiply_run(void *data, size_t part, size_t from, size_t to)
         product.a = g->inputs.values + point * g->inputs.stride;
         product.b = g->gradients.values + point * g->gradients.stride;
         product.c = g->sums + point * g->conv->plane;
-        winograd_multiply(&product);
+        g->conv->ops->multiply(&product);
     }
 }
 
@@ -252,7 +253,7 @@ static void filters_run(void *data, size_t part, size_t from, size_t to)
     const struct gathering *g = data;
 
     (void)part;
-    winograd_filters_backward(&g->conv->filters, g->sums, from, to, !g->is_first, g->dweight);
+    g->conv->ops->filters_backward(&g->conv->filters, g->sums, from, to, !g->is_first, g->dweight);
 }
 
 /* Channels in groups [from, to). */
@@ -261,8 +262,8 @@ static void bias_run(void *data, size_t part, size_t from, size_t to)
     const struct gathering *g = data;
 
     (void)part;
-    winograd_bias(&g->dy_grid, g->conv->options.images, g->dy, from * WINOGRAD_LANES,
-                  to * WINOGRAD_LANES, !g->is_first, g->dbias);
+    g->conv->ops->bias(&g->dy_grid, g->conv->options.images, g->dy, from * g->conv->ops->lanes,
+                       to * g->conv->ops->lanes, !g->is_first, g->dbias);
 }
 
 static enum rc winograd_backward_weights(struct conv *conv, const void *x, const void *dy,
@@ -295,7 +296,7 @@ static enum rc winograd_backward_weights(struct conv *conv, const void *x, const
         cpu_split(backend, WINOGRAD_POINTS, 1, multiply_run, &g);
     }
     cpu_split(backend, o->in.channels, 1, filters_run, &g);
-    if (dbias != NULL) cpu_split(backend, o->out_channels / WINOGRAD_LANES, 1, bias_run, &g);
+    if (dbias != NULL) cpu_split(backend, o->out_channels / self->ops->lanes, 1, bias_run, &g);
     return RC_OK;
 }
 
@@ -306,9 +307,9 @@ static enum rc winograd_prepare(struct conv *conv, const float *weight, const fl
     struct conv_winograd *self = winograd_of(conv);
 
     self->bias = bias;
-    winograd_filters_forward(&self->filters, false, weight, self->forward);
+    self->ops->filters_forward(&self->filters, false, weight, self->forward);
     if (self->turned != NULL) {
-        winograd_filters_forward(&self->filters, true, weight, self->turned);
+        self->ops->filters_forward(&self->filters, true, weight, self->turned);
     }
     return RC_OK;
 }
@@ -331,12 +332,12 @@ static const struct conv_ops winograd_ops = {
     .backward_weights = winograd_backward_weights,
 };
 
-static bool is_supported(const struct conv_options *o)
+static bool is_supported(const struct conv_options *o, size_t lanes)
 {
     return o->kernel_height == WINOGRAD_TAPS && o->kernel_width == WINOGRAD_TAPS &&
            o->padding_height < WINOGRAD_TAPS && o->padding_width < WINOGRAD_TAPS &&
            o->stride == 1 && o->dilation == 1 && o->groups == 1 && !o->is_local &&
-           o->in.block % WINOGRAD_LANES == 0 && o->in.channels % WINOGRAD_COLUMNS == 0 &&
+           o->in.block % lanes == 0 && o->in.channels % WINOGRAD_COLUMNS == 0 &&
            o->out_channels % WINOGRAD_COLUMNS == 0 &&
            (uint64_t)o->in.channels * o->out_channels <= FILTERS_MAX;
 }
@@ -378,19 +379,21 @@ static enum rc filters_create(struct conv_winograd *c)
 enum rc conv_winograd_create(struct cpu_backend *backend, const struct conv_options *options,
                              struct conv **conv)
 {
+    const struct winograd_ops *ops = cpu_has(CPU_AVX512) ? &winograd_avx512 : &winograd_avx2;
     struct conv_winograd *c;
     enum rc rc;
 
-    if (!cpu_has(CPU_AVX2) || !is_supported(options) || !pays(options)) {
+    if (!cpu_has(CPU_AVX2) || !is_supported(options, ops->lanes) || !pays(options)) {
         return RC_UNSUPPORTED;
     }
     c = mem_alloc(sizeof(*c));
     if (c == NULL) return RC_NOMEM;
     c->backend = backend;
     c->options = *options;
+    c->ops = ops;
     c->base.ops = &winograd_ops;
     c->base.out = conv_out_shape(options);
-    c->base.out.block = WINOGRAD_LANES;
+    c->base.out.block = (uint32_t)ops->lanes;
     c->filters = (struct winograd_filters){options->in.channels, options->out_channels};
     c->plane = winograd_plane_stride(c->filters.ins, c->filters.outs);
     rc = filters_create(c);

@@ -8,7 +8,7 @@
  *
  * where . is the product point by point. Transformed values of a number of tiles lie in 36 planes,
  * one a point, each a matrix [tiles][channels], so that . and the sum are 36 products of matrices.
- * Transforms take eight channels at a time. AVX2 with FMA only.
+ * Transforms take a register of channels at a time: eight with AVX2 and FMA, sixteen with AVX-512.
  */
 #ifndef GRAPEVINE_KERNELS_CPU_IMAGE_WINOGRAD_H
 #define GRAPEVINE_KERNELS_CPU_IMAGE_WINOGRAD_H
@@ -20,13 +20,12 @@ enum {
     WINOGRAD_OUTS = 4,    /* of a tile, each way */
     WINOGRAD_INS = 6,     /* and what it reads */
     WINOGRAD_POINTS = 36, /* planes */
-    WINOGRAD_LANES = 8,   /* channels that a transform takes; they lie side by side in an image */
     WINOGRAD_COLUMNS = 16 /* of a panel of transformed filters */
 };
 
 /* Tiles of the images of a batch, row by row, image by image. */
 struct winograd_grid {
-    struct image_shape shape; /* block: a multiple of WINOGRAD_LANES */
+    struct image_shape shape; /* block: a multiple of the lanes */
     int64_t top, left;        /* of the first tile of an image; may lie outside, as may the last */
     size_t down, across;      /* tiles of an image, WINOGRAD_OUTS pixels apart */
 };
@@ -46,34 +45,10 @@ static inline size_t winograd_plane_stride(size_t rows, size_t channels)
     return ((rows * channels + LINE - 1) / LINE | 1) * LINE;
 }
 
-/** to = B^T d B of `count` tiles from `first`; outside of an image is 0. */
-void winograd_inputs(const struct winograd_grid *grid, const float *images, size_t first,
-                     size_t count, const struct winograd_planes *to);
-/** to = A dY A^T. */
-void winograd_gradients(const struct winograd_grid *grid, const float *images, size_t first,
-                        size_t count, const struct winograd_planes *to);
-/** Images = A^T from A + bias, then max(0, .) if wanted; what hangs over is left out. bias: NULL
- * without.
- */
-void winograd_outputs(const struct winograd_grid *grid, const struct winograd_planes *from,
-                      size_t first, size_t count, const float *bias, bool with_relu, float *images);
-
 /* Plain filters: [out][in][3][3]. */
 struct winograd_filters {
     uint32_t ins, outs; /* multiples of WINOGRAD_COLUMNS */
 };
-
-/** Planes of panels [outs / 16][ins][16] of G g G^T; turned, for the gradients of inputs: panels
- *  [ins / 16][outs][16] of filters turned by half a turn. */
-void winograd_filters_forward(const struct winograd_filters *filters, bool is_turned,
-                              const float *weight, float *to);
-/** weight (+)= G^T from G of planes [ins][outs], for inputs [first, last). */
-void winograd_filters_backward(const struct winograd_filters *filters, const float *from,
-                               size_t first, size_t last, bool adds, float *weight);
-
-/** bias (+)= sums of channels [first, last) over all pixels of `images` images. */
-void winograd_bias(const struct winograd_grid *grid, uint32_t images, const float *values,
-                   size_t first, size_t last, bool adds, float *bias);
 
 /* C[rows][columns] (+)= A B, with fused multiply-add over the inner index in ascending order. */
 struct winograd_product {
@@ -88,6 +63,32 @@ struct winograd_product {
     bool adds;
 };
 
-void winograd_multiply(const struct winograd_product *product);
+/* What each instruction set has of its own; all give the same bits. */
+struct winograd_ops {
+    size_t lanes; /* channels that a transform takes; they lie side by side in an image */
+    /** to = B^T d B of `count` tiles from `first`; outside of an image is 0. */
+    void (*inputs)(const struct winograd_grid *grid, const float *images, size_t first,
+                   size_t count, const struct winograd_planes *to);
+    /** to = A dY A^T. */
+    void (*gradients)(const struct winograd_grid *grid, const float *images, size_t first,
+                      size_t count, const struct winograd_planes *to);
+    /** Images = A^T from A + bias, then max(0, .) if wanted; what hangs over is left out. bias:
+     *  NULL without. */
+    void (*outputs)(const struct winograd_grid *grid, const struct winograd_planes *from,
+                    size_t first, size_t count, const float *bias, bool with_relu, float *images);
+    /** Planes of panels [outs / 16][ins][16] of G g G^T; turned, for the gradients of inputs:
+     *  panels [ins / 16][outs][16] of filters turned by half a turn. */
+    void (*filters_forward)(const struct winograd_filters *filters, bool is_turned,
+                            const float *weight, float *to);
+    /** weight (+)= G^T from G of planes [ins][outs], for inputs [first, last). */
+    void (*filters_backward)(const struct winograd_filters *filters, const float *from,
+                             size_t first, size_t last, bool adds, float *weight);
+    /** bias (+)= sums of channels [first, last) over all pixels of `images` images. */
+    void (*bias)(const struct winograd_grid *grid, uint32_t images, const float *values,
+                 size_t first, size_t last, bool adds, float *bias);
+    void (*multiply)(const struct winograd_product *product);
+};
+
+extern const struct winograd_ops winograd_avx2, winograd_avx512;
 
 #endif

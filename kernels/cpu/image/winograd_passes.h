@@ -1,31 +1,38 @@
 /*
- * The transforms of winograd.h for eight channels in a register, and the product of small matrices.
- * Values of a tile are transformed down its columns into a buffer in first-level cache and then
- * along its rows. The tile of a product is 6 rows x 16 columns in twelve registers.
+ * The transforms and products of winograd.h, for the vectors of the file that includes this one,
+ * which defines
+ *
+ *     LANES                channels in a vector; 8, or WINOGRAD_COLUMNS
+ *     TILE_ROWS, ROWS_LEFT rows of a tile of a product, and of the next smaller one
+ *     TARGET               the attribute that lets the compiler use the instructions
+ *     vec, ints            LANES values of float32 and of int32 side by side
+ *     vec_load, vec_store, vec_of (a value in each), vec_fma, vec_max, vec_gather (values `stride`
+ * apart) WINOGRAD_TABLE       the name of the table of functions
+ *
+ * Values of a tile are transformed down its columns into registers or first-level cache and then
+ * along its rows. Every channel's sums are taken in the same order whatever LANES is, so that all
+ * instruction sets agree to the bit.
  */
 #include "kernels/cpu/image/winograd.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
 
-#if defined(__x86_64__)
-
-#include <immintrin.h>
 #include <string.h>
 
-#define AVX2        __attribute__((target("avx2,fma")))
-#define INLINE_AVX2 static inline __attribute__((always_inline)) AVX2
+#define INLINE CPU_LOOP TARGET
 
-enum { OUTS = WINOGRAD_OUTS, INS = WINOGRAD_INS, LANES = WINOGRAD_LANES, TAPS = WINOGRAD_TAPS };
+enum { OUTS = WINOGRAD_OUTS, INS = WINOGRAD_INS, TAPS = WINOGRAD_TAPS };
 
-INLINE_AVX2 __m256 times(float factor, __m256 x)
+INLINE vec times(float factor, vec x)
 {
-    return _mm256_mul_ps(_mm256_set1_ps(factor), x);
+    return vec_of(factor) * x;
 }
 
 /* factor x + y */
-INLINE_AVX2 __m256 plus(float factor, __m256 x, __m256 y)
+INLINE vec plus(float factor, vec x, vec y)
 {
-    return _mm256_fmadd_ps(_mm256_set1_ps(factor), x, y);
+    return vec_fma(vec_of(factor), x, y);
 }
 
 /*
@@ -45,7 +52,7 @@ INLINE_AVX2 __m256 plus(float factor, __m256 x, __m256 y)
 #define OF_Q    (1.0F / (2.0F * Q2 * (Q2 - P2)))
 
 /* even + factor odd, and even - factor odd */
-INLINE_AVX2 void both(float factor, __m256 odd, __m256 even, __m256 *v)
+INLINE void both(float factor, vec odd, vec even, vec *v)
 {
     v[0] = plus(factor, odd, even);
     v[1] = plus(-factor, odd, even);
@@ -53,7 +60,7 @@ INLINE_AVX2 void both(float factor, __m256 odd, __m256 even, __m256 *v)
 
 /* The transforms of images come in pairs of rows, so that all a pair needs of a tile stays in
  * registers on its way: rows `pair` of B^T d ... */
-INLINE_AVX2 void inputs_pair(int pair, const __m256 *d, __m256 *v)
+INLINE void inputs_pair(int pair, const vec *d, vec *v)
 {
     if (pair == 0) { /* rows 0 and 5 */
         v[0] = plus(-P2 - Q2, d[2], plus(P2 * Q2, d[0], d[4]));
@@ -66,7 +73,7 @@ INLINE_AVX2 void inputs_pair(int pair, const __m256 *d, __m256 *v)
 }
 
 /* ... of A d ... */
-INLINE_AVX2 void gradients_pair(int pair, const __m256 *d, __m256 *v)
+INLINE void gradients_pair(int pair, const vec *d, vec *v)
 {
     if (pair == 0) {
         v[0] = d[0];
@@ -86,21 +93,21 @@ static inline int pair_row(int pair, int which)
 }
 
 /* ... and of A^T m: rows 0 and 2, or 1 and 3. */
-INLINE_AVX2 void outputs_pair(int pair, const __m256 *m, __m256 *y)
+INLINE void outputs_pair(int pair, const vec *m, vec *y)
 {
     if (pair == 0) {
-        __m256 a = _mm256_add_ps(m[1], m[2]), b = _mm256_add_ps(m[3], m[4]);
-        y[0] = _mm256_add_ps(_mm256_add_ps(m[0], a), b);
+        vec a = m[1] + m[2], b = m[3] + m[4];
+        y[0] = m[0] + a + b;
         y[1] = plus(Q2, b, times(P2, a));
     } else {
-        __m256 a = _mm256_sub_ps(m[1], m[2]), b = _mm256_sub_ps(m[3], m[4]);
+        vec a = m[1] - m[2], b = m[3] - m[4];
         y[0] = plus(Q, b, times(P, a));
         y[1] = plus(Q * Q2, b, plus(P * P2, a, m[5]));
     }
 }
 
 /* u = G g */
-INLINE_AVX2 void filters_transform(const __m256 *g, __m256 *u)
+INLINE void filters_transform(const vec *g, vec *u)
 {
     u[0] = times(OF_ZERO, g[0]);
     both(OF_P * P, g[1], times(OF_P, plus(P2, g[2], g[0])), u + 1);
@@ -109,12 +116,12 @@ INLINE_AVX2 void filters_transform(const __m256 *g, __m256 *u)
 }
 
 /* g = G^T u */
-INLINE_AVX2 void filters_transform_back(const __m256 *u, __m256 *g)
+INLINE void filters_transform_back(const vec *u, vec *g)
 {
-    __m256 a = times(OF_P, _mm256_add_ps(u[1], u[2])), b = times(OF_P, _mm256_sub_ps(u[1], u[2]));
-    __m256 c = times(OF_Q, _mm256_add_ps(u[3], u[4])), d = times(OF_Q, _mm256_sub_ps(u[3], u[4]));
+    vec a = times(OF_P, u[1] + u[2]), b = times(OF_P, u[1] - u[2]);
+    vec c = times(OF_Q, u[3] + u[4]), d = times(OF_Q, u[3] - u[4]);
 
-    g[0] = plus(OF_ZERO, u[0], _mm256_add_ps(a, c));
+    g[0] = plus(OF_ZERO, u[0], a + c);
     g[1] = plus(P, b, times(Q, d));
     g[2] = plus(P2, a, plus(Q2, c, u[5]));
 }
@@ -174,12 +181,12 @@ static inline ptrdiff_t within(int i, int from, int to)
     return i < from ? from : i < to ? i : to - 1;
 }
 
-INLINE_AVX2 __m256 mask_of(int i, int from, int to)
+INLINE ints mask_of(int i, int from, int to)
 {
-    return _mm256_castsi256_ps(_mm256_set1_epi32(-(i >= from && i < to)));
+    return (ints){0} - (i >= from && i < to);
 }
 
-/* A tile of eight channels, where it lies in an image or in a copy. */
+/* A tile of LANES channels, where it lies in an image or in a copy. */
 struct tile {
     float *values;
     ptrdiff_t row_step, column_step;
@@ -199,10 +206,10 @@ static inline struct tile tile_of(const struct winograd_grid *g, const struct pl
 }
 
 /* What hangs over is read from the nearest pixel inside and made 0: no branches. */
-INLINE_AVX2 void tile_copy_in(const struct place *p, int size, const struct tile *tile, float *copy)
+INLINE void tile_copy_in(const struct place *p, int size, const struct tile *tile, float *copy)
 {
     ptrdiff_t at[INS];
-    __m256 columns[INS];
+    ints columns[INS];
 
     for (int j = 0; j < size; j++) {
         at[j] = within(j, p->columns_from, p->columns_to) * tile->column_step;
@@ -210,11 +217,10 @@ INLINE_AVX2 void tile_copy_in(const struct place *p, int size, const struct tile
     }
     for (int i = 0; i < size; i++) {
         const float *x = tile->values + within(i, p->rows_from, p->rows_to) * tile->row_step;
-        __m256 row = mask_of(i, p->rows_from, p->rows_to);
+        ints row = mask_of(i, p->rows_from, p->rows_to);
         for (int j = 0; j < size; j++) {
-            __m256 mask = _mm256_and_ps(row, columns[j]);
-            _mm256_storeu_ps(copy + (i * INS + j) * LANES,
-                             _mm256_and_ps(mask, _mm256_loadu_ps(x + at[j])));
+            vec pixel = vec_load(x + at[j]);
+            vec_store(copy + (i * INS + j) * LANES, (vec)((ints)pixel & row & columns[j]));
         }
     }
 }
@@ -230,15 +236,15 @@ static void tile_copy_out(const struct place *p, const float *copy, const struct
 }
 
 /* The flags are constants where these are inlined. */
-INLINE_AVX2 void read_pair(const float *x, ptrdiff_t row_step, bool is_gradient, int pair,
-                           float *first, float *second, size_t stride)
+INLINE void read_pair(const float *x, ptrdiff_t row_step, bool is_gradient, int pair, float *first,
+                      float *second, size_t stride)
 {
     const int size = is_gradient ? OUTS : INS;
-    __m256 d[INS], v[2], half[2][INS];
+    vec d[INS], v[2], half[2][INS];
 
     for (int j = 0; j < size; j++) {
         for (int i = 0; i < size; i++) {
-            d[i] = _mm256_loadu_ps(x + i * row_step + j * LANES);
+            d[i] = vec_load(x + i * row_step + j * LANES);
         }
         if (is_gradient)
             gradients_pair(pair, d, v);
@@ -254,14 +260,14 @@ INLINE_AVX2 void read_pair(const float *x, ptrdiff_t row_step, bool is_gradient,
                 gradients_pair(across, half[i], v);
             else
                 inputs_pair(across, half[i], v);
-            _mm256_storeu_ps(row + (size_t)pair_row(across, 0) * stride, v[0]);
-            _mm256_storeu_ps(row + (size_t)pair_row(across, 1) * stride, v[1]);
+            vec_store(row + (size_t)pair_row(across, 0) * stride, v[0]);
+            vec_store(row + (size_t)pair_row(across, 1) * stride, v[1]);
         }
     }
 }
 
-INLINE_AVX2 void tile_read(const float *x, ptrdiff_t row_step, bool is_gradient, float *to,
-                           size_t stride)
+INLINE void tile_read(const float *x, ptrdiff_t row_step, bool is_gradient, float *to,
+                      size_t stride)
 {
     size_t row = INS * stride;
 
@@ -272,8 +278,8 @@ INLINE_AVX2 void tile_read(const float *x, ptrdiff_t row_step, bool is_gradient,
 
 /* Tiles that hang over are read by way of a copy with zeros around it, and so are those of other
  * layouts. */
-INLINE_AVX2 void tiles_read(const struct winograd_grid *g, const float *images, size_t first,
-                            size_t count, bool is_gradient, const struct winograd_planes *to)
+INLINE void tiles_read(const struct winograd_grid *g, const float *images, size_t first,
+                       size_t count, bool is_gradient, const struct winograd_planes *to)
 {
     const int size = is_gradient ? OUTS : INS;
     float copy[INS * INS * LANES];
@@ -292,31 +298,31 @@ INLINE_AVX2 void tiles_read(const struct winograd_grid *g, const float *images, 
     }
 }
 
-AVX2 void winograd_inputs(const struct winograd_grid *grid, const float *images, size_t first,
+static TARGET void inputs(const struct winograd_grid *grid, const float *images, size_t first,
                           size_t count, const struct winograd_planes *to)
 {
     tiles_read(grid, images, first, count, false, to);
 }
 
-AVX2 void winograd_gradients(const struct winograd_grid *grid, const float *images, size_t first,
+static TARGET void gradients(const struct winograd_grid *grid, const float *images, size_t first,
                              size_t count, const struct winograd_planes *to)
 {
     tiles_read(grid, images, first, count, true, to);
 }
 
-/* Bias and least value of the outputs of eight channels. */
+/* Bias and least value of the outputs of LANES channels. */
 struct finish {
-    __m256 bias, least;
+    vec bias, least;
 };
 
-INLINE_AVX2 void write_pair(const float *from, size_t stride, int pair, struct finish finish,
-                            float *first, float *second)
+INLINE void write_pair(const float *from, size_t stride, int pair, struct finish finish,
+                       float *first, float *second)
 {
-    __m256 m[INS], y[2], half[2][INS];
+    vec m[INS], y[2], half[2][INS];
 
     for (int j = 0; j < INS; j++) {
         for (int i = 0; i < INS; i++) {
-            m[i] = _mm256_loadu_ps(from + (size_t)(i * INS + j) * stride);
+            m[i] = vec_load(from + (size_t)(i * INS + j) * stride);
         }
         outputs_pair(pair, m, y);
         half[0][j] = y[0];
@@ -326,34 +332,33 @@ INLINE_AVX2 void write_pair(const float *from, size_t stride, int pair, struct f
         float *row = i < 2 ? first : second;
         outputs_pair(i % 2, half[i / 2], y);
         for (int j = 0; j < 2; j++) {
-            _mm256_storeu_ps(row + (i % 2 + 2 * j) * LANES,
-                             _mm256_max_ps(finish.least, _mm256_add_ps(y[j], finish.bias)));
+            vec_store(row + (i % 2 + 2 * j) * LANES, vec_max(finish.least, y[j] + finish.bias));
         }
     }
 }
 
-INLINE_AVX2 void tile_write(const float *from, size_t stride, struct finish finish, float *y,
-                            ptrdiff_t row_step)
+INLINE void tile_write(const float *from, size_t stride, struct finish finish, float *y,
+                       ptrdiff_t row_step)
 {
     write_pair(from, stride, 0, finish, y, y + 2 * row_step);
     write_pair(from, stride, 1, finish, y + row_step, y + 3 * row_step);
 }
 
-AVX2 void winograd_outputs(const struct winograd_grid *grid, const struct winograd_planes *from,
+static TARGET void outputs(const struct winograd_grid *grid, const struct winograd_planes *from,
                            size_t first, size_t count, const float *bias, bool with_relu,
                            float *images)
 {
-    struct finish finish = {_mm256_setzero_ps(), _mm256_set1_ps(-__builtin_inff())};
+    struct finish finish = {vec_of(0), vec_of(-__builtin_inff())};
     struct place p = place_of(grid, first, OUTS);
     float copy[OUTS * OUTS * LANES];
 
-    if (with_relu) finish.least = _mm256_setzero_ps();
+    if (with_relu) finish.least = vec_of(0);
     for (size_t t = 0; t < count; t++, place_next(grid, OUTS, &p)) {
         for (size_t c = 0; c < from->channels; c += LANES) {
             const float *m = from->values + t * from->channels + c;
             struct tile tile = tile_of(grid, &p, c, images);
             bool is_direct = p.is_inside && tile.column_step == LANES;
-            if (bias != NULL) finish.bias = _mm256_loadu_ps(bias + c);
+            if (bias != NULL) finish.bias = vec_load(bias + c);
             tile_write(m, from->stride, finish, is_direct ? tile.values : copy,
                        is_direct ? tile.row_step : OUTS * LANES);
             if (!is_direct) tile_copy_out(&p, copy, &tile);
@@ -363,23 +368,19 @@ AVX2 void winograd_outputs(const struct winograd_grid *grid, const struct winogr
 
 /* --- filters ----------------------------------------------------------------------------------*/
 
-/* Eight filters that lie `stride` values apart, a register a tap. */
-INLINE_AVX2 void filters_load(const float *weight, size_t stride, bool is_turned,
-                              __m256 (*taps)[TAPS])
+/* LANES filters that lie `stride` values apart, a register a tap. */
+INLINE void filters_load(const float *weight, size_t stride, bool is_turned, vec (*taps)[TAPS])
 {
-    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    __m256i at = _mm256_mullo_epi32(lanes, _mm256_set1_epi32((int)stride));
-
     for (int i = 0; i < TAPS * TAPS; i++) {
         int tap = is_turned ? TAPS * TAPS - 1 - i : i;
-        taps[i / TAPS][i % TAPS] = _mm256_i32gather_ps(weight + tap, at, sizeof(float));
+        taps[i / TAPS][i % TAPS] = vec_gather(weight + tap, stride);
     }
 }
 
 /* Taps are [row][column]; each direction transforms the first index and swaps the two. */
-INLINE_AVX2 void filters_to_points(__m256 (*g)[TAPS], float *to, size_t stride)
+INLINE void filters_to_points(vec (*g)[TAPS], float *to, size_t stride)
 {
-    __m256 column[TAPS], u[INS], half[INS][TAPS];
+    vec column[TAPS], u[INS], half[INS][TAPS];
 
     for (int j = 0; j < TAPS; j++) {
         for (int i = 0; i < TAPS; i++) {
@@ -393,12 +394,12 @@ INLINE_AVX2 void filters_to_points(__m256 (*g)[TAPS], float *to, size_t stride)
     for (int i = 0; i < INS; i++) {
         filters_transform(half[i], u);
         for (int j = 0; j < INS; j++) {
-            _mm256_storeu_ps(to + (size_t)(i * INS + j) * stride, u[j]);
+            vec_store(to + (size_t)(i * INS + j) * stride, u[j]);
         }
     }
 }
 
-AVX2 void winograd_filters_forward(const struct winograd_filters *f, bool is_turned,
+static TARGET void filters_forward(const struct winograd_filters *f, bool is_turned,
                                    const float *weight, float *to)
 {
     const size_t each = TAPS * TAPS, plane = winograd_plane_stride(f->ins, f->outs);
@@ -409,7 +410,7 @@ AVX2 void winograd_filters_forward(const struct winograd_filters *f, bool is_tur
     for (size_t row = 0; row < columns / WINOGRAD_COLUMNS * inner; row++) {
         size_t first = row / inner * WINOGRAD_COLUMNS, k = row % inner;
         for (size_t c = 0; c < WINOGRAD_COLUMNS; c += LANES) {
-            __m256 taps[TAPS][TAPS];
+            vec taps[TAPS][TAPS];
             filters_load(weight + (first + c) * column_step + k * inner_step, column_step,
                          is_turned, taps);
             filters_to_points(taps, to + row * WINOGRAD_COLUMNS + c, plane);
@@ -417,13 +418,13 @@ AVX2 void winograd_filters_forward(const struct winograd_filters *f, bool is_tur
     }
 }
 
-INLINE_AVX2 void points_to_filters(const float *from, size_t stride, float (*taps)[LANES])
+INLINE void points_to_filters(const float *from, size_t stride, float (*taps)[LANES])
 {
-    __m256 column[INS], g[TAPS], half[TAPS][INS];
+    vec column[INS], g[TAPS], half[TAPS][INS];
 
     for (int j = 0; j < INS; j++) {
         for (int i = 0; i < INS; i++) {
-            column[i] = _mm256_loadu_ps(from + (size_t)(i * INS + j) * stride);
+            column[i] = vec_load(from + (size_t)(i * INS + j) * stride);
         }
         filters_transform_back(column, g);
         for (int i = 0; i < TAPS; i++) {
@@ -433,12 +434,12 @@ INLINE_AVX2 void points_to_filters(const float *from, size_t stride, float (*tap
     for (int i = 0; i < TAPS; i++) {
         filters_transform_back(half[i], g);
         for (int j = 0; j < TAPS; j++) {
-            _mm256_storeu_ps(taps[i * TAPS + j], g[j]);
+            vec_store(taps[i * TAPS + j], g[j]);
         }
     }
 }
 
-AVX2 void winograd_filters_backward(const struct winograd_filters *f, const float *from,
+static TARGET void filters_backward(const struct winograd_filters *f, const float *from,
                                     size_t first, size_t last, bool adds, float *weight)
 {
     const size_t each = TAPS * TAPS, plane = winograd_plane_stride(f->ins, f->outs);
@@ -458,82 +459,106 @@ AVX2 void winograd_filters_backward(const struct winograd_filters *f, const floa
 }
 
 /* A row of an image is added up by itself, so that rounding does not grow with the batch. */
-AVX2 void winograd_bias(const struct winograd_grid *grid, uint32_t images, const float *values,
+static TARGET void bias(const struct winograd_grid *grid, uint32_t images, const float *values,
                         size_t first, size_t last, bool adds, float *bias)
 {
     struct image_shape shape = grid->shape;
 
     for (size_t c = first; c < last; c += LANES) {
-        __m256 sum = adds ? _mm256_loadu_ps(bias + c) : _mm256_setzero_ps();
+        vec sum = adds ? vec_load(bias + c) : vec_of(0);
         for (size_t row = 0; row < (size_t)images * shape.height; row++) {
             struct place p = {.image = row / shape.height, .row = (int64_t)(row % shape.height)};
             const float *x = tile_of(grid, &p, c, values).values;
-            __m256 of_row = _mm256_setzero_ps();
+            vec of_row = vec_of(0);
             for (uint32_t i = 0; i < shape.width; i++, x += shape.block) {
-                of_row = _mm256_add_ps(of_row, _mm256_loadu_ps(x));
+                of_row = of_row + vec_load(x);
             }
-            sum = _mm256_add_ps(sum, of_row);
+            sum = sum + of_row;
         }
-        _mm256_storeu_ps(bias + c, sum);
+        vec_store(bias + c, sum);
     }
 }
 
 /* --- products ---------------------------------------------------------------------------------*/
 
-enum { TILE_ROWS = 6, HALF = WINOGRAD_COLUMNS / 2 };
+/* From a vector of B or C to the next in a row: within a panel, or in the next panel. */
+INLINE size_t next_vector(const struct winograd_product *p)
+{
+    return 2 * LANES <= (size_t)WINOGRAD_COLUMNS ? LANES : p->b_panel;
+}
 
-/* `rows` and the form of A are constants wherever this is inlined, so that the sums live in
- * registers. */
-INLINE_AVX2 void tile_multiply(const struct winograd_product *p, size_t rows, bool is_transposed,
-                               const float *a, const float *b, float *c)
+/* `rows`, `vectors` and the form of A are constants wherever this is inlined, so that the sums live
+ * in registers. */
+INLINE void tile_multiply(const struct winograd_product *p, size_t rows, size_t vectors,
+                          bool is_transposed, const float *a, const float *b, float *c)
 {
     size_t a_row = is_transposed ? 1 : p->a_stride, a_step = is_transposed ? p->a_stride : 1;
-    size_t b_step = p->b_stride, c_row = p->c_stride;
-    __m256 sums[TILE_ROWS][2];
+    size_t b_step = p->b_stride, across = next_vector(p), c_row = p->c_stride;
+    vec sums[TILE_ROWS][2];
 
-    for (size_t r = 0; r < rows; r++) {
-        sums[r][0] = p->adds ? _mm256_loadu_ps(c + r * c_row) : _mm256_setzero_ps();
-        sums[r][1] = p->adds ? _mm256_loadu_ps(c + r * c_row + HALF) : _mm256_setzero_ps();
-    }
-    for (size_t k = p->inner; k > 0; k--, a += a_step, b += b_step) {
-        __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + HALF);
-
-        for (size_t r = 0; r < rows; r++) {
-            __m256 factor = _mm256_broadcast_ss(a + r * a_row);
-            sums[r][0] = _mm256_fmadd_ps(factor, left, sums[r][0]);
-            sums[r][1] = _mm256_fmadd_ps(factor, right, sums[r][1]);
+    UNROLLED for (size_t r = 0; r < rows; r++)
+    {
+        UNROLLED for (size_t v = 0; v < vectors; v++)
+        {
+            sums[r][v] = p->adds ? vec_load(c + r * c_row + v * LANES) : vec_of(0);
         }
     }
-    for (size_t r = 0; r < rows; r++) {
-        _mm256_storeu_ps(c + r * c_row, sums[r][0]);
-        _mm256_storeu_ps(c + r * c_row + HALF, sums[r][1]);
+    for (size_t k = p->inner; k > 0; k--, a += a_step, b += b_step) {
+        vec left = vec_load(b), right = vectors > 1 ? vec_load(b + across) : left;
+
+        UNROLLED for (size_t r = 0; r < rows; r++)
+        {
+            vec factor = vec_of(a[r * a_row]);
+            sums[r][0] = vec_fma(factor, left, sums[r][0]);
+            if (vectors > 1) sums[r][1] = vec_fma(factor, right, sums[r][1]);
+        }
+    }
+    UNROLLED for (size_t r = 0; r < rows; r++)
+    {
+        UNROLLED for (size_t v = 0; v < vectors; v++)
+        {
+            vec_store(c + r * c_row + v * LANES, sums[r][v]);
+        }
     }
 }
 
-INLINE_AVX2 void product_multiply(const struct winograd_product *p, bool is_transposed)
+/* All rows of as many columns as `vectors` have. */
+INLINE void columns_multiply(const struct winograd_product *p, size_t vectors, bool is_transposed,
+                             const float *b, float *c)
 {
     size_t a_row = is_transposed ? 1 : p->a_stride;
 
-    for (size_t column = 0; column < p->columns; column += WINOGRAD_COLUMNS) {
-        const float *b = p->b + column / WINOGRAD_COLUMNS * p->b_panel;
-        for (size_t row = 0, left = p->rows; left > 0; row = p->rows - left) {
-            const float *a = p->a + row * a_row;
-            float *c = p->c + row * p->c_stride + column;
-            if (left >= TILE_ROWS && left != 8) { /* 8 is 4 and 4 */
-                tile_multiply(p, TILE_ROWS, is_transposed, a, b, c);
-                left -= TILE_ROWS;
-            } else if (left >= 4) {
-                tile_multiply(p, 4, is_transposed, a, b, c);
-                left -= 4;
-            } else {
-                tile_multiply(p, 1, is_transposed, a, b, c);
-                left--;
-            }
+    for (size_t row = 0, left = p->rows; left > 0; row = p->rows - left) {
+        const float *a = p->a + row * a_row;
+        float *to = c + row * p->c_stride;
+        if (left >= TILE_ROWS && left != 2 * ROWS_LEFT) {
+            tile_multiply(p, TILE_ROWS, vectors, is_transposed, a, b, to);
+            left -= TILE_ROWS;
+        } else if (left >= ROWS_LEFT) {
+            tile_multiply(p, ROWS_LEFT, vectors, is_transposed, a, b, to);
+            left -= ROWS_LEFT;
+        } else {
+            tile_multiply(p, 1, vectors, is_transposed, a, b, to);
+            left--;
         }
     }
 }
 
-AVX2 void winograd_multiply(const struct winograd_product *p)
+INLINE void product_multiply(const struct winograd_product *p, bool is_transposed)
+{
+    size_t column = 0;
+
+    for (; column + 2 * LANES <= p->columns; column += 2 * LANES) {
+        const float *b = p->b + column / WINOGRAD_COLUMNS * p->b_panel;
+        columns_multiply(p, 2, is_transposed, b, p->c + column);
+    }
+    if (column < p->columns) { /* one panel of one vector */
+        const float *b = p->b + column / WINOGRAD_COLUMNS * p->b_panel;
+        columns_multiply(p, 1, is_transposed, b, p->c + column);
+    }
+}
+
+static TARGET void multiply(const struct winograd_product *p)
 {
     CHECK(p->columns % WINOGRAD_COLUMNS == 0);
     if (p->is_a_transposed)
@@ -542,4 +567,13 @@ AVX2 void winograd_multiply(const struct winograd_product *p)
         product_multiply(p, false);
 }
 
-#endif
+const struct winograd_ops WINOGRAD_TABLE = {
+    .lanes = LANES,
+    .inputs = inputs,
+    .gradients = gradients,
+    .outputs = outputs,
+    .filters_forward = filters_forward,
+    .filters_backward = filters_backward,
+    .bias = bias,
+    .multiply = multiply,
+};
