@@ -84,6 +84,15 @@ static uint32_t slots_for(uint32_t peers)
     return slots;
 }
 
+static void name_trace(const struct cluster_peer *peer)
+{
+    char id[PEER_ID_TEXT], name[48];
+
+    peer_id_format(identity_peer_id(peer->identity.public_key), id);
+    snprintf(name, sizeof name, "peer %u, %.8s", peer->host, id);
+    trace_name(peer->env->tracer, name);
+}
+
 struct cluster *cluster_create(const struct cluster_options *options)
 {
     struct sim_options sim = {.seed = options->seed,
@@ -91,6 +100,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
                               .jitter_ns = options->jitter_ns,
                               .bytes_per_s = options->bytes_per_s,
                               .loss = options->loss,
+                              .trace = options->trace,
                               .hosts_max = options->peers + options->guests + 1};
     struct strategy_specs specs = {.averaging = options->averaging,
                                    .exchange = options->exchange,
@@ -132,6 +142,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
         peer->log = (struct log){LOG_DEBUG, on_line, peer};
         peer->env = sim_host_create(cluster->world, &peer->host);
         CHECK(peer->env != NULL && peer->host == i + 1);
+        name_trace(peer);
     }
     for (uint32_t i = 0; i < options->guests; i++) {
         cluster->guests[i] = sim_host_create(cluster->world, &unused);

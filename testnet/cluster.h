@@ -31,8 +31,9 @@ struct cluster_options {
     uint64_t latency_ns, jitter_ns, bytes_per_s;
     double loss;                                /* of a segment */
     double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
-    bool is_quiet;   /* learning rate 0: nothing moves but by averaging */
-    uint32_t guests; /* hosts beside the peers, for who is no peer: an attacker */
+    struct trace *trace; /* see struct sim_options; peer N is process N + 1 */
+    bool is_quiet;       /* learning rate 0: nothing moves but by averaging */
+    uint32_t guests;     /* hosts beside the peers, for who is no peer: an attacker */
     /** Another learner than the toy, for peer number `peer`; NULL: the toy. `values` are then its
      *  parameters. */
     struct learner *(*learner)(void *context, uint32_t peer);

@@ -223,6 +223,19 @@ static void tell_how_to_repeat(const struct options *options, const struct log *
               line);
 }
 
+static enum rc run(const struct options *options, const struct log *log,
+                   struct simulation_options *simulation, struct simulation_result *result,
+                   struct fault *why)
+{
+    const struct trace_options trace = {
+        .path = options_text(options, "trace"), .is_one_thread = true, .log = log};
+    enum rc rc = trace.path == NULL ? RC_OK : trace_create(&trace, &simulation->trace, why);
+
+    if (rc == RC_OK) rc = simulation_run(simulation, result, why);
+    trace_destroy(simulation->trace);
+    return rc;
+}
+
 int command_simulate(struct options *options)
 {
     struct view view = {.log = command_log(options)};
@@ -250,7 +263,7 @@ int command_simulate(struct options *options)
     simulation.context = &view;
     simulation.on_sample = on_sample;
     simulation.stop = command_watch_stop(); /* what it came to by then is printed */
-    rc = simulation_run(&simulation, &result, &why);
+    rc = run(options, &view.log, &simulation, &result, &why);
     mem_free(speeds);
     if (rc != RC_OK) {
         json_destroy(view.samples);

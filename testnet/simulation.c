@@ -74,6 +74,7 @@ static bool create(struct simulation *simulation, const struct simulation_option
         .values = options->values,
         .step_cost_ns = options->step_ns,
         .speeds = options->speeds,
+        .trace = options->trace,
         .latency_ns = options->link.latency_ns,
         .jitter_ns = options->link.jitter_ns,
         .bytes_per_s = options->link.bytes_per_s,

@@ -48,6 +48,7 @@ struct simulation_options {
     struct sim_path link;
     struct chaos chaos;                /* parsed; its clock is started here */
     const volatile sig_atomic_t *stop; /* not 0: end with the slice that runs; NULL: never */
+    struct trace *trace;               /* of all peers, in virtual time; NULL: none. Borrowed */
     bool is_still; /* nobody trains: once all are linked, peers are put apart and only average */
     void *context;
     void (*on_sample)(void *context, const struct simulation_sample *sample);

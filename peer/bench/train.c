@@ -257,13 +257,13 @@ static enum rc host_step(struct course *c)
     struct task_score score;
     enum rc rc = task_forward(&c->task, &pass, &score);
 
-    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(c->profiler, PASS_FORWARD, begin);
     if (rc != RC_OK) return rc;
     if (!isfinite(score.loss)) return RC_NONFINITE;
     c->updates++;
     begin = model_profiler_now(c->profiler);
     rc = team_backward(c->team, NULL, update_part, c);
-    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(c->profiler, PASS_BACKWARD, begin);
     model_profiler_step(c->profiler, 1);
     return rc;
 }
@@ -323,7 +323,7 @@ static enum rc device_step(struct course *c)
 
     c->updates++;
     rc = team_run(c->team, c->batch.rows, run_lane, c);
-    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(c->profiler, PASS_BOTH, begin);
     model_profiler_step(c->profiler, 1);
     return rc;
 }
@@ -345,7 +345,7 @@ static enum rc forward_step(struct course *c)
     uint64_t begin = model_profiler_now(c->profiler);
     enum rc rc = team_forward(c->team, c->batch.values, c->batch.rows, false, c->logits);
 
-    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(c->profiler, PASS_FORWARD, begin);
     model_profiler_step(c->profiler, 1);
     return rc;
 }
@@ -424,9 +424,9 @@ static enum rc run(struct course *c, const struct bench_train_options *options, 
     uint64_t begin;
 
     if (options->profile != NULL) {
-        c->profiler =
-            model_profiler_create(c->model, (struct profile_clock){clock->now_ns, clock->context},
-                                  c->batch.rows, team_threads(c->team));
+        c->profiler = model_profiler_create(
+            c->model, (struct profile_clock){.now_ns = clock->now_ns, .context = clock->context},
+            c->batch.rows, team_threads(c->team));
         if (c->profiler == NULL) return RC_NOMEM;
     }
     for (int i = 0; rc == RC_OK && i < WARM_STEPS; i++) {

@@ -587,6 +587,14 @@ const struct option_row option_rows[] = {
      CHANGES},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, ON(SIMULATE), "T", "1s", 0.001, 86400,
      "how often, in virtual time, progress is measured and told", OF_RUN},
+    {"trace", OPTION_TEXT, GROUP_OUTPUT, PEERS, "FILE", NULL, 0, 0,
+     "write what took how long, by thread, in Chrome's trace event form: for ui.perfetto.dev; at "
+     "most 256 MiB",
+     OF_START},
+    {"trace", OPTION_TEXT, GROUP_OUTPUT, ON(SIMULATE), "FILE", NULL, 0, 0,
+     "write what took how long in virtual time, each peer a process: for ui.perfetto.dev; at most "
+     "256 MiB",
+     OF_START},
     {"profile", OPTION_SWITCH, GROUP_OUTPUT, PEERS | ON(BENCH), NULL, NULL, 0, 0,
      "at the end, tell where the time of training went, layer by layer (bench: train)", OF_START},
     {"json", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0,

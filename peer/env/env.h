@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/rc.h"
 #include "peer/env/times.h"
+#include "peer/env/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +36,9 @@ struct job {
     void (*run)(struct job *job);  /* in the lane's thread; touches nothing the loop touches */
     void (*done)(struct job *job); /* on the loop, after run */
     uint64_t cost_ns;              /* modelled time under simulation; ignored by uv_env */
+    const char *name;              /* in a trace, see trace.h; NULL: in none */
+    uint64_t partner;              /* likewise: for or from whom; 0: nobody */
+    uint64_t round;                /* likewise, as struct tracer has it; the env's */
     struct job *next;              /* the env's while the job is submitted */
 };
 
@@ -61,6 +65,7 @@ struct env_events {
 
 struct env {
     const struct env_ops *ops;
+    struct tracer *tracer; /* NULL: nothing is traced */
 };
 
 struct env_ops {
@@ -89,6 +94,8 @@ struct env_ops {
     /** Of one that carries bulk: would further connections beside it carry more? So it is where the
      *  system has no congestion control that bears loss, and the way there and back is long. */
     bool (*link_gains_by_more)(struct env *env, uint64_t link);
+    /** `link` is with `partner`: for a trace. The operation may be NULL. */
+    void (*link_set_partner)(struct env *env, uint64_t link, struct peer_id partner);
     /** Inside on_frame of `link`: a reference to what holds the frame and nothing else, to be kept
      *  and changed instead of a copy. NULL: there is none. The operation may be NULL, too. */
     struct blob *(*frame_keep)(struct env *env, uint64_t link);
@@ -117,8 +124,9 @@ struct env_ops {
 
 /* libuv: one loop, real sockets, a job thread for each lane in use. */
 struct uv_env_options {
-    const char *folder;   /* store; NULL: store calls are RC_UNSUPPORTED */
-    uint64_t bytes_per_s; /* of all links together, each way; 0: no limit */
+    const char *folder;    /* store; NULL: store calls are RC_UNSUPPORTED */
+    uint64_t bytes_per_s;  /* of all links together, each way; 0: no limit */
+    struct tracer *tracer; /* NULL: no trace; outlives the env. Borrowed */
 };
 MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
                                struct fault *why);

@@ -20,6 +20,9 @@
 #define KEEPALIVE_BETWEEN_S 5                     /* ... so many s apart */
 #define UNACKNOWLEDGED_MS   20000                 /* ms: TCP_USER_TIMEOUT */
 
+/* What is traced (trace.c) reaches the file, and so outlives a kill, after so long. */
+#define TRACE_WRITE_NS (250 * NS_PER_MS)
+
 /* What both worlds take for a long line (env.h). */
 #define LINK_LONG_NS (10 * NS_PER_MS) /* a longer round trip fears loss: bulk spreads */
 

@@ -125,6 +125,7 @@ static void submit(struct journal *journal, const char *name, const char *text, 
     entry->name = name;
     entry->is_replacing = is_replacing;
     entry->bytes_max = bytes_max;
+    entry->job.name = is_replacing ? "replace" : "append";
     entry->job.run = run_entry;
     entry->job.done = entry_done;
     entry->job.cost_ns = 1000;

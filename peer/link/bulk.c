@@ -168,6 +168,7 @@ static void bulk_opened(struct links *links, struct bulk *bulk, const uint8_t *e
     links->options.env->ops->link_set_frame_max(links->options.env, bulk->number,
                                                 secure_record_bytes(BULK_BYTES_MAX));
     links->options.env->ops->link_set_bulk(links->options.env, bulk->number);
+    link_name(links, link, bulk->number);
 }
 
 /* It could not be opened: DATA goes another way for a while. */

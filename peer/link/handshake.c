@@ -342,6 +342,7 @@ static void link_opened(struct links *links, struct link *link)
     struct link *old = link_find_peer(links, link->peer);
 
     link_become(link, LINK_OPEN);
+    link_name(links, link, link->number);
     link->opened_ns = link->epoch_ns = link->asked_ns = link_now(links);
     if (old != NULL && boot_id_is_equal(old->remote.boot, link->remote.boot) &&
         old->remote.role == link->remote.role) { /* else the node must part with the old one */

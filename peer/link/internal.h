@@ -172,6 +172,8 @@ void link_tell(struct links *links, enum log_level level, const char *line);
 /* link.c */
 void link_become(struct link *link, enum link_state next);
 uint64_t link_now(const struct links *links);
+/** Its connection `number` is known to be with its peer: for a trace. */
+void link_name(const struct links *links, const struct link *link, uint64_t number);
 /** NULL: hung up a moment ago. */
 struct link *link_find(const struct links *links, uint64_t number);
 /** Something happened to it or to a bulk connection of it, or is about to: the next tick looks at

@@ -37,6 +37,13 @@ uint64_t link_now(const struct links *links)
     return links->options.env->ops->now_ns(links->options.env);
 }
 
+void link_name(const struct links *links, const struct link *link, uint64_t number)
+{
+    struct env *env = links->options.env;
+
+    if (env->ops->link_set_partner != NULL) env->ops->link_set_partner(env, number, link->peer);
+}
+
 struct links *links_create(const struct links_options *options, const struct links_events *events)
 {
     struct links *links = mem_alloc(sizeof *links);

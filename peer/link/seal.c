@@ -58,6 +58,7 @@ static struct seal_job *seal_job_create(struct links *links, struct bulk *bulk, 
     job->links = links;
     job->bulk = bulk;
     job->job.cost_ns = (uint64_t)bytes * SEAL_NS_PER_KILOBYTE / 1000 + 1;
+    job->job.partner = trace_partner(bulk->link->peer);
     return job;
 }
 
@@ -110,6 +111,21 @@ void links_seals_clear(struct links *links)
         (void)seal_job_back(job);
         seal_job_free(job);
     }
+}
+
+/* What a lane would do, done on the loop since `begin_ns`. */
+static void trace_here(const struct links *links, const char *name, const struct link *link,
+                       uint64_t begin_ns)
+{
+    const struct tracer *tracer = links->options.env->tracer;
+
+    if (tracer == NULL) return;
+    trace_span(tracer, TRACE_LOOP, TRACE_LOOP,
+               &(struct trace_span){.name = name,
+                                    .begin_ns = begin_ns,
+                                    .end_ns = link_now(links),
+                                    .round = tracer->round,
+                                    .partner = trace_partner(link->peer)});
 }
 
 /* ---- sealing ---- */
@@ -270,11 +286,13 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
     memcpy(job->head, head, sizeof head);
     if (is_quick(links, bulk->send, bytes) && bulk->jobs_sealing == 0) {
         run_seal(&job->job);
+        trace_here(links, "seal", bulk->link, bulk->used_ns);
         bulk_sealed(links, bulk, job->frame);
         job->frame = NULL;
         seal_job_free(job);
         return true;
     }
+    job->job.name = "seal";
     job->job.run = run_seal;
     job->job.done = seal_done;
     bulk->jobs_sealing++;
@@ -503,6 +521,7 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
     const uint8_t *inner;
     size_t inner_count;
     struct seal_job *job;
+    uint64_t begin_ns;
     enum rc rc;
 
     if (bulk->received >= links->options.rekey.records * 2) {
@@ -514,7 +533,9 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
     if (is_quick(links, bulk->receive, count) && bulk->jobs_opening == 0) {
         struct blob *kept = count <= COPIED_BYTES_MAX ? NULL : frame_kept(links, bulk);
 
+        begin_ns = link_now(links);
         rc = sealer_open(bulk->receive, bulk->received++, frame, count, &inner, &inner_count);
+        trace_here(links, "open", bulk->link, begin_ns);
         if (rc != RC_OK) {
             bulk_refused(links, bulk, rc);
         } else {
@@ -531,6 +552,7 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
         return;
     }
     job->number = bulk->received++;
+    job->job.name = "open";
     job->job.run = run_open;
     job->job.done = open_done;
     bulk->jobs_opening++;

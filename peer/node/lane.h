@@ -58,6 +58,7 @@ enum border_next {
 };
 
 struct border_work {
+    const char *name; /* in a trace; NULL: it has no job */
     unsigned states;
     enum border_kind kind;
     enum audit_change change; /* of the replica */

@@ -7,6 +7,7 @@
  *   meet.c  what comes in, made a difference at once
  *   held.c  planes of shares in custody
  *   promises.c memory for what was promised, rounds in doubt
+ *   trace.c rounds in a trace
  *   life.c  memory, job plumbing, what the exchange is told from outside
  */
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
@@ -193,6 +194,8 @@ struct round {
     struct round_stats stats;
     struct failures failures;
     struct recorder recorder;
+    uint64_t traced_ns; /* of a trace: when the round that is not over began; 0: there is none */
+    uint64_t traced;    /* rounds seen, of exchanges that do not number them alike */
 };
 
 /* round.c */
@@ -309,6 +312,13 @@ void round_bitmap_take(const struct round *round, const struct command_over *ove
 void round_doubt_clear(struct round *round, struct round_doubt *doubt);
 /** Its difference may be in the hands of a job: that job's end then clears it. */
 void round_doubt_drop(struct round *round, struct round_doubt *doubt);
+
+/* trace.c */
+/** After what the exchange said was done: has a round begun, or come to nothing? */
+void round_trace(struct round *round);
+/** All know who takes part. */
+void round_trace_formed(struct round *round);
+void round_trace_over(struct round *round, const struct command_over *over);
 
 /* held.c */
 void round_hold_plane(struct round *round, const struct round_key *key);

@@ -288,8 +288,16 @@ void round_job_init(struct round *round, struct round_job *job, enum round_work 
     job->job.cost_ns = values * per_kilo / 1000 + 1;
 }
 
+static const char *const work_names[] = {
+    [WORK_ENCODE] = "encode",    [WORK_DECODE] = "decode", [WORK_OWN] = "absorb own",
+    [WORK_REDUCE] = "reduce",    [WORK_EDGE] = "merge",    [WORK_SETTLE] = "settle",
+    [WORK_CANCEL] = "cancel",    [WORK_DOUBT] = "settle",  [WORK_HOLD] = "hold",
+    [WORK_ABSORB_HELD] = "merge"};
+
 void round_job_submit(struct round *round, struct round_job *job)
 {
+    job->job.name = work_names[job->work];
+    if (job->work == WORK_DECODE) job->job.partner = trace_partner(job->chunk.from);
     TAILQ_INSERT_TAIL(&round->jobs, job, siblings);
     round->jobs_count++;
     round->options.env->ops->submit(round->options.env, LANE_EXCHANGE, &job->job);

@@ -414,6 +414,7 @@ static void round_over(struct round *round, const struct command_over *over)
         round_doubt_over(round, over);
         return;
     }
+    round_trace_over(round, over);
     round->has_taken = false; /* it is settled next, or with it nothing counts */
     crash_point(over_points[over->result]);
     recorder_add(&round->recorder,
@@ -599,6 +600,7 @@ static void obey(struct round *round, const struct command *command)
         break; /* a closed link is reported as such */
     case COMMAND_SNAPSHOT:
         round->is_snapshot_wanted = true;
+        round_trace_formed(round);
         crash_point(CRASH_ROUND_SNAPSHOT_WANTED);
         break;
     case COMMAND_SEND_RANGE:
@@ -659,5 +661,6 @@ void round_obey(struct round *round)
         log_warn(round->options.log, "averaging round aborted: out of memory");
         round->ops->cancel(round->exchange, "out of memory", round_now(round), &round->commands);
     } while (round->commands.count > 0);
+    round_trace(round);
     resolve_doubts(round);
 }

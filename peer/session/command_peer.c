@@ -26,12 +26,23 @@ enum { PATH_BYTES = 1024, LABELS_BYTES = 16 * 1024 };
 
 /* ---- what the folder remembers ---- */
 
+static enum rc open_trace(struct session *session, struct fault *why)
+{
+    struct trace_options options = {.path = options_text(session->options, "trace"),
+                                    .log = &session->log};
+
+    if (options.path == NULL) return RC_OK;
+    return trace_create(&options, &session->tracer.trace, why);
+}
+
 static enum rc open_folder(struct session *session, struct options *options, struct fault *why)
 {
     struct uv_env_options env_options = {.folder = NULL};
     enum rc rc = peer_folder_open(options, &session->folder, why);
 
+    if (rc == RC_OK) rc = open_trace(session, why);
     if (rc != RC_OK) return rc;
+    if (session->tracer.trace != NULL) env_options.tracer = &session->tracer;
     env_options.folder = session->folder.path;
     env_options.bytes_per_s = options_bits_per_s(options, "rate-limit") / 8;
     rc = uv_env_create(&env_options, &session->env, why);
@@ -47,6 +58,26 @@ static uint64_t profile_now_ns(void *context)
 {
     (void)context;
     return uv_clock_ns();
+}
+
+/* In the training lane: inside of its job's span. */
+static void trace_part(void *context, const char *part, uint64_t begin_ns, uint64_t end_ns)
+{
+    const struct session *session = context;
+    const struct trace_span span = {.name = part, .begin_ns = begin_ns, .end_ns = end_ns};
+
+    trace_span(&session->tracer, TRACE_LANES + LANE_TRAINING, TRACE_LANES + LANE_TRAINING, &span);
+}
+
+/* The learner tells where its time goes, in sums, as it goes, or both. */
+static struct profile_clock profile_of(struct session *session)
+{
+    bool is_wanted = options_flag(session->options, "profile");
+    struct profile_clock clock = {.context = session, .is_coarse = !is_wanted};
+
+    if (is_wanted || session->tracer.trace != NULL) clock.now_ns = profile_now_ns;
+    if (session->tracer.trace != NULL) clock.on_part = trace_part;
+    return clock;
 }
 
 /* ---- putting it together ---- */
@@ -65,6 +96,21 @@ static enum rc parse_strategy(struct session *session, struct fault *why)
     return strategy_parse(&specs, &session->strategy, why);
 }
 
+/* By what others call it. Traces of several peers of one machine, whose clock they share, may be
+ * put together: their numbers differ. */
+static void name_trace(struct session *session)
+{
+    const struct peer_id self = identity_peer_id(session->identity.public_key);
+    const uint8_t *id = self.bytes;
+    char text[PEER_ID_TEXT], name[48];
+
+    if (session->tracer.trace == NULL) return;
+    session->tracer.process = (uint32_t)id[0] << 16 | (uint32_t)id[1] << 8 | id[2];
+    peer_id_format(self, text);
+    snprintf(name, sizeof name, "peer %.8s", text);
+    trace_name(&session->tracer, name);
+}
+
 static enum rc load_keys(struct session *session, struct fault *why)
 {
     const char *path = options_text(session->options, "identity");
@@ -74,6 +120,7 @@ static enum rc load_keys(struct session *session, struct fault *why)
     if (path == NULL) path = peer_folder_identity(&session->folder, own, sizeof own);
     rc = keys_identity(session->env, path, &session->identity, why);
     if (rc != RC_OK) return rc;
+    name_trace(session);
     return keys_swarm(options_text(session->options, "swarm-name"),
                       options_text(session->options, "swarm-key"), &session->swarm, why);
 }
@@ -266,7 +313,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
     if (rc == RC_OK) rc = command_backend(options, &session->backend, why);
     if (rc != RC_OK) return rc;
     CHECK(prefetch_parse(options_text(options, "prefetch"), &replica.prefetch));
-    if (options_flag(options, "profile")) replica.profile.now_ns = profile_now_ns;
+    replica.profile = profile_of(session);
     read_goal(options, &goal);
     replica.steps_total = goal.steps;
     replica.epochs_total = goal.epochs;
@@ -500,6 +547,7 @@ static void close_session(struct session *session)
     json_destroy(session->settings);
     if (session->env != NULL) uv_env_destroy(session->env);
     audit_close(session->audit);
+    trace_destroy(session->tracer.trace);
     session->env = NULL; /* what is logged from here on goes to the terminal alone */
     journal_destroy(session->journal);
     checkpoint_deinit(&session->checkpoint);

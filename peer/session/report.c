@@ -316,7 +316,7 @@ void session_print_profile(struct session *session)
 {
     struct json *rows;
 
-    if (session->learner == NULL) return;
+    if (session->learner == NULL || !options_flag(session->options, "profile")) return;
     rows = replica_profile(session->learner, (uint64_t)(session->wall_s * (double)NS_PER_S),
                            session->is_json ? "profile" : NULL);
     if (rows == NULL) return;

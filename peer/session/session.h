@@ -23,6 +23,7 @@ struct session {
     struct learner *learner;
     struct node *node;
     struct audit *audit;     /* NULL without --audit */
+    struct tracer tracer;    /* its trace is NULL without --trace */
     struct http *http;       /* NULL without --http */
     struct journal *journal; /* NULL without --out */
     struct log terminal, log;

@@ -189,7 +189,7 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *t
         step.feed.counted *= step.batches;
         begin = model_profiler_now(r->profiler);
         rc = team_run(r->team, r->next.rows, run_lane, &step);
-        model_profiler_add(r->profiler, PROFILE_PASSES, begin);
+        model_profiler_add_pass(r->profiler, PASS_BOTH, begin);
     }
     if (rc != RC_OK) return rc;
     r->samples_seen += (uint64_t)r->batch * step.batches;

@@ -159,7 +159,7 @@ static enum rc gradient_of(struct hogwild *h, struct lane *lane, struct model_pr
     uint64_t begin = model_profiler_now(profiler);
     enum rc rc = model_forward(lane->model, lane->batch.values, lane->batch.rows, true, NULL);
 
-    model_profiler_add(profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(profiler, PASS_FORWARD, begin);
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(profiler);
     *score = task_loss(&lane->task, &lane->batch, model_logits(lane->model),
@@ -168,7 +168,7 @@ static enum rc gradient_of(struct hogwild *h, struct lane *lane, struct model_pr
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(profiler);
     rc = model_backward(lane->model, NULL);
-    model_profiler_add(profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(profiler, PASS_BACKWARD, begin);
     if (rc != RC_OK) return rc;
     return optimizer_clip(lane->backend, h->replica.clip,
                           model_plane(lane->model, SECTION_GRADIENT), h->values);

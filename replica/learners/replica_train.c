@@ -146,12 +146,12 @@ enum rc replica_pass(struct replica *r, team_work work, void *context, struct ta
     uint64_t begin = model_profiler_now(r->profiler);
     enum rc rc = replica_forward(r, true, score);
 
-    model_profiler_add(r->profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(r->profiler, PASS_FORWARD, begin);
     if (rc != RC_OK) return rc;
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(r->profiler);
     rc = team_backward(r->team, r->logits_gradient, work, context);
-    model_profiler_add(r->profiler, PROFILE_PASSES, begin);
+    model_profiler_add_pass(r->profiler, PASS_BACKWARD, begin);
     return rc;
 }
 

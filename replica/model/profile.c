@@ -33,6 +33,16 @@ static const char *const part_names[PROFILE_PARTS] = {
     [PROFILE_EVALUATION] = "(evaluation)",
 };
 
+static const char *const traced_names[PROFILE_PARTS] = {
+    [PROFILE_PASSES] = "passes",
+    [PROFILE_DATA] = "data",
+    [PROFILE_LOSS] = "loss",
+    [PROFILE_OPTIMIZER] = "update",
+    [PROFILE_CHECKS] = "checks",
+    [PROFILE_SNAPSHOTS] = "planes",
+    [PROFILE_EVALUATION] = "test samples",
+};
+
 struct model_profiler *model_profiler_create(struct model *model, struct profile_clock clock,
                                              uint32_t samples, uint32_t threads)
 {
@@ -49,7 +59,7 @@ struct model_profiler *model_profiler_create(struct model *model, struct profile
         return NULL;
     }
     p->profile = (struct model_profile){clock.now_ns, clock.context, p->stages_ns};
-    model_set_profile(model, &p->profile);
+    model_profiler_watch(p, true);
     return p;
 }
 
@@ -71,8 +81,9 @@ void model_profiler_reset(struct model_profiler *profiler)
 
 void model_profiler_watch(struct model_profiler *profiler, bool is_watching)
 {
-    if (profiler != NULL)
-        model_set_profile(profiler->model, is_watching ? &profiler->profile : NULL);
+    if (profiler == NULL) return;
+    is_watching &= !profiler->clock.is_coarse;
+    model_set_profile(profiler->model, is_watching ? &profiler->profile : NULL);
 }
 
 uint64_t model_profiler_now(const struct model_profiler *profiler)
@@ -80,10 +91,32 @@ uint64_t model_profiler_now(const struct model_profiler *profiler)
     return profiler == NULL ? 0 : profiler->clock.now_ns(profiler->clock.context);
 }
 
+/* What ends now; how long it took. */
+static int64_t end_part(const struct model_profiler *profiler, const char *name, uint64_t begin)
+{
+    uint64_t end = model_profiler_now(profiler);
+
+    if (profiler->clock.on_part != NULL) {
+        profiler->clock.on_part(profiler->clock.context, name, begin, end);
+    }
+    return (int64_t)(end - begin);
+}
+
+void model_profiler_add_pass(struct model_profiler *profiler, enum profile_pass pass,
+                             uint64_t begin)
+{
+    static const char *const names[] = {[PASS_FORWARD] = "forward",
+                                        [PASS_BACKWARD] = "backward",
+                                        [PASS_BOTH] = "forward and backward"};
+
+    if (profiler == NULL) return;
+    profiler->parts_ns[PROFILE_PASSES] += end_part(profiler, names[pass], begin);
+}
+
 void model_profiler_add(struct model_profiler *profiler, enum profile_part part, uint64_t begin)
 {
     if (profiler == NULL) return;
-    profiler->parts_ns[part] += (int64_t)(model_profiler_now(profiler) - begin);
+    profiler->parts_ns[part] += end_part(profiler, traced_names[part], begin);
 }
 
 void model_profiler_add_inside(struct model_profiler *profiler, enum profile_part part,
@@ -92,7 +125,7 @@ void model_profiler_add_inside(struct model_profiler *profiler, enum profile_par
     int64_t took;
 
     if (profiler == NULL) return;
-    took = (int64_t)(model_profiler_now(profiler) - begin);
+    took = end_part(profiler, traced_names[part], begin);
     profiler->parts_ns[part] += took;
     profiler->parts_ns[PROFILE_PASSES] -= took;
 }

@@ -13,7 +13,7 @@ struct model_profiler;
 
 /* What takes time besides stages. */
 enum profile_part {
-    PROFILE_PASSES, /* forward and backward as a whole; told without their stages */
+    PROFILE_PASSES, /* forward and backward as a whole; told without their stages. By add_pass() */
     PROFILE_DATA,
     PROFILE_LOSS,
     PROFILE_OPTIMIZER, /* accumulating, clipping and the update */
@@ -23,10 +23,16 @@ enum profile_part {
     PROFILE_PARTS
 };
 
+enum profile_pass { PASS_FORWARD, PASS_BACKWARD, PASS_BOTH };
+
 /* Nanoseconds that never go back; NULL: no profile. */
 struct profile_clock {
     uint64_t (*now_ns)(void *context);
     void *context;
+    /** Each part as it ends, by a name that is a literal, for a trace; NULL: only sums are wanted.
+     */
+    void (*on_part)(void *context, const char *part, uint64_t begin_ns, uint64_t end_ns);
+    bool is_coarse; /* stages are not timed */
 };
 
 /** Begins to watch `model`, of whose batch of `samples` it computes itself what the first of
@@ -42,6 +48,8 @@ void model_profiler_watch(struct model_profiler *profiler, bool is_watching);
 /** When something begins; 0 without a profiler. */
 uint64_t model_profiler_now(const struct model_profiler *profiler);
 /** ... and has ended: it took since `begin`. */
+void model_profiler_add_pass(struct model_profiler *profiler, enum profile_pass pass,
+                             uint64_t begin);
 void model_profiler_add(struct model_profiler *profiler, enum profile_part part, uint64_t begin);
 /** The same, inside of a pass, from whose time it is taken. */
 void model_profiler_add_inside(struct model_profiler *profiler, enum profile_part part,

@@ -213,6 +213,14 @@ static void env_set_bulk(struct env *env, uint64_t link)
     if (link < NUMBER_FIRST) base_of(env)->ops->link_set_bulk(base_of(env), link);
 }
 
+static void env_set_partner(struct env *env, uint64_t link, struct peer_id partner)
+{
+    const struct env_ops *below = base_of(env)->ops;
+
+    if (link >= NUMBER_FIRST || below->link_set_partner == NULL) return;
+    below->link_set_partner(base_of(env), link, partner);
+}
+
 static bool env_gains_by_more(struct env *env, uint64_t link)
 {
     return link < NUMBER_FIRST && base_of(env)->ops->link_gains_by_more(base_of(env), link);
@@ -297,6 +305,7 @@ static const struct env_ops ops = {
     .link_set_frame_max = env_set_frame_max,
     .link_pause = env_pause,
     .link_set_bulk = env_set_bulk,
+    .link_set_partner = env_set_partner,
     .link_gains_by_more = env_gains_by_more,
     .link_bytes = env_link_bytes,
     .frame_keep = env_frame_keep,
@@ -309,7 +318,7 @@ static const struct env_ops ops = {
     .stop = env_stop,
 };
 
-_Static_assert(sizeof ops == 21 * sizeof(void *),
+_Static_assert(sizeof ops == 22 * sizeof(void *),
                "a new operation of env has to be passed on here");
 
 /* ---- life ---- */
@@ -321,6 +330,7 @@ struct relay_env *relay_env_create(const struct relay_env_options *options)
     CHECK(options->outbox != NULL && options->send_data != NULL);
     if (relay_env == NULL) return NULL;
     relay_env->env.ops = &ops;
+    relay_env->env.tracer = options->base->tracer;
     relay_env->options = *options;
     return relay_env;
 }

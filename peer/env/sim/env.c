@@ -109,6 +109,14 @@ static void env_submit(struct env *env, enum lane number, struct job *job)
     if (!sim_env_of(env)->is_alive) return;
     if (lane->busy_until_ns > start_ns) start_ns = lane->busy_until_ns;
     lane->busy_until_ns = start_ns + (uint64_t)((double)job->cost_ns * host->faults.slow);
+    if (job->name != NULL) {
+        trace_span(env->tracer, TRACE_LOOP, TRACE_LANES + number,
+                   &(struct trace_span){.name = job->name,
+                                        .begin_ns = sim_clock_show(&host->clock, start_ns),
+                                        .end_ns = sim_clock_show(&host->clock, lane->busy_until_ns),
+                                        .round = host->tracer.round,
+                                        .partner = job->partner});
+    }
     world->counts.jobs++;
     job->next = NULL;
     *lane->last = job;
@@ -185,6 +193,7 @@ static const struct env_ops sim_env_ops = {
     .link_set_frame_max = sim_env_set_frame_max,
     .link_pause = sim_env_pause,
     .link_set_bulk = sim_env_set_bulk,
+    .link_set_partner = sim_env_set_partner,
     .link_gains_by_more = sim_env_gains_by_more,
     .frame_spent_ns = sim_env_frame_spent_ns,
     .link_bytes = sim_env_link_bytes,
@@ -205,6 +214,7 @@ static struct env *host_start(struct sim_world *world, struct sim_host *host)
 
     memset(env, 0, sizeof *env);
     env->env.ops = &sim_env_ops;
+    if (world->options.trace != NULL) env->env.tracer = &host->tracer;
     env->world = world;
     env->host = host->number;
     env->is_alive = true;
@@ -232,6 +242,7 @@ struct env *sim_host_create(struct sim_world *world, uint32_t *number)
     memset(host, 0, sizeof *host);
     host->number = world->hosts_count;
     host->faults.slow = 1.0;
+    host->tracer = (struct tracer){.trace = world->options.trace, .process = host->number};
     TAILQ_INIT(&host->ends);
     TAILQ_INIT(&host->files);
     world->hosts[world->hosts_count++] = host;

@@ -25,6 +25,7 @@ struct sim_options {
     uint64_t bytes_per_s; /* per direction of a link; 0: no limit */
     double loss;          /* of a segment, in [0, 1) */
     uint32_t hosts_max;
+    struct trace *trace; /* process N is host N; NULL: nothing is traced. Borrowed */
 };
 
 struct sim_world *sim_world_create(const struct sim_options *options);

@@ -50,6 +50,23 @@ void sim_end_pump(struct sim_world *world, struct sim_end *end)
                  SIM_SENT, end, 0);
 }
 
+/* All that was queued is on its way. */
+static void end_trace(struct sim_world *world, struct sim_end *end)
+{
+    uint64_t bytes = end->sent_bytes - end->busy_from;
+    struct sim_host *host = sim_end_host(world, end);
+    const struct tracer *tracer = &host->tracer;
+
+    if (world->options.trace == NULL || bytes < TRACE_SEND_BYTES) return;
+    trace_span(tracer, TRACE_LOOP, TRACE_LINKS + end->number,
+               &(struct trace_span){.name = "send",
+                                    .begin_ns = sim_clock_show(&host->clock, end->busy_ns),
+                                    .end_ns = sim_clock_show(&host->clock, world->now_ns),
+                                    .round = tracer->round,
+                                    .partner = end->partner,
+                                    .bytes = bytes});
+}
+
 void sim_on_sent(struct sim_world *world, struct sim_end *end)
 {
     struct blob *frame;
@@ -61,6 +78,7 @@ void sim_on_sent(struct sim_world *world, struct sim_end *end)
     end->is_sending = false;
     end->queued_bytes -= frame->count;
     end->sent_bytes += frame->count;
+    if (end->queued_bytes == 0) end_trace(world, end);
     at_ns = arrival_ns(world, end, frame->count, &spent_us);
     sim_push(world, at_ns,
              (struct sim_event){.kind = SIM_ARRIVED,
@@ -311,10 +329,23 @@ enum rc sim_env_send(struct env *env, uint64_t number, struct blob *frame)
     }
     if (frame_queue_push(&end->queue, frame) != RC_OK) return RC_NOMEM;
     (void)blob_ref(frame);
+    if (end->queued_bytes == 0) {
+        end->busy_ns = sim_env_of(env)->world->now_ns;
+        end->busy_from = end->sent_bytes;
+    }
     end->queued_bytes += frame->count;
     sim_count_queued(sim_env_of(env)->world, end->queued_bytes);
     sim_end_pump(sim_env_of(env)->world, end);
     return RC_OK;
+}
+
+void sim_env_set_partner(struct env *env, uint64_t number, struct peer_id partner)
+{
+    struct sim_end *end = end_named(env, number);
+
+    if (end == NULL || env->tracer == NULL) return;
+    end->partner = trace_partner(partner);
+    trace_link(env->tracer, number, end->partner);
 }
 
 void sim_env_hangup(struct env *env, uint64_t number)

@@ -73,6 +73,8 @@ struct sim_end {
     uint64_t sent_bytes, received_bytes, sent_at_stall_bytes;
     uint64_t begun_ns; /* when the frame that is being sent began to leave */
     uint64_t spent_ns; /* of the frame that is told of; UINT64_MAX: not known */
+    uint64_t partner;  /* for a trace, as the next two: see struct tcp_link */
+    uint64_t busy_ns, busy_from;
     size_t torn_bytes; /* of a torn connection: so many still arrive here */
     bool is_sending, is_paused, is_bulk, was_refused, is_accepted;
     bool was_told; /* on_accepted is out */
@@ -141,6 +143,7 @@ struct sim_host {
     struct sim_lane lanes[LANE_COUNT];
     struct sim_faults faults;
     struct sim_clock clock;
+    struct tracer tracer; /* of all its lives, if the world is traced */
     struct sim_line up, down;
     bool is_listening, is_frozen;
     struct sim_event *frozen; /* what came while frozen */
@@ -251,6 +254,7 @@ void sim_env_hangup(struct env *env, uint64_t link);
 void sim_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void sim_env_pause(struct env *env, uint64_t link, bool is_paused);
 void sim_env_set_bulk(struct env *env, uint64_t link);
+void sim_env_set_partner(struct env *env, uint64_t link, struct peer_id partner);
 bool sim_env_gains_by_more(struct env *env, uint64_t link);
 bool sim_env_frame_spent_ns(struct env *env, uint64_t link, uint64_t *spent_ns);
 void sim_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);

@@ -134,6 +134,11 @@ void uv_env_defer(struct uv_env *env)
 
 static void on_flush(uv_prepare_t *prepare)
 {
+    struct uv_env *env = prepare->data;
+
+    if (env->env.tracer != NULL && !env->is_stopping) {
+        trace_tick(env->env.tracer->trace, &env->env);
+    }
     uv_jobs_wake(prepare->data);
     tcp_flush(prepare->data);
 }
@@ -168,6 +173,7 @@ static const struct env_ops uv_env_ops = {
     .link_set_frame_max = uv_env_set_frame_max,
     .link_pause = uv_env_pause,
     .link_set_bulk = uv_env_set_bulk,
+    .link_set_partner = uv_env_set_partner,
     .link_gains_by_more = uv_env_gains_by_more,
     .link_bytes = uv_env_link_bytes,
     .frame_keep = uv_env_frame_keep,
@@ -236,6 +242,7 @@ enum rc uv_env_create(const struct uv_env_options *options, struct env **out, st
     /* Writing to a connection that was reset must be an error code, not the end of the process. */
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
     env->env.ops = &uv_env_ops;
+    env->env.tracer = options->tracer;
     env->loop.data = env;
     env->wake_at_ns = UINT64_MAX;
     TAILQ_INIT(&env->links);

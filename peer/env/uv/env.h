@@ -65,7 +65,10 @@ struct tcp_link {
     size_t read_portion;      /* under a rate limit: what it may still read in its turn */
     TAILQ_ENTRY(tcp_link) throttled; /* in env->throttled while is_throttled */
     uint64_t sent_bytes, received_bytes;
-    uint64_t read_ns;  /* the last read */
+    uint64_t partner;            /* for a trace, as the next two */
+    uint64_t busy_ns, busy_from; /* when something was queued last while nothing was, and what had
+                                    been sent by then */
+    uint64_t read_ns;            /* the last read */
     uint64_t begun_ns; /* the read that brought the first bytes of the frame in front; 0: that
                           cannot be told, for nobody read before */
     size_t read_room;  /* of the last read, whatever a rate limit left of it */
@@ -98,11 +101,12 @@ struct uv_lane {
 };
 
 struct uv_jobs {
-    uv_mutex_t lock; /* covers all below, but `async`, has_thread and unwoken */
+    uv_mutex_t lock; /* covers all below, but `async`, `tracer`, has_thread and unwoken */
     struct uv_lane lanes[LANE_COUNT];
     struct job *done_first, **done_last; /* run, `done` not yet called */
     bool is_stopping;
     uv_async_t async;
+    struct tracer *tracer; /* of the env; NULL: nothing is traced */
 };
 
 struct uv_watch {
@@ -183,6 +187,7 @@ bool uv_env_gains_by_more(struct env *env, uint64_t link);
 struct blob *uv_env_frame_keep(struct env *env, uint64_t link);
 bool uv_env_frame_spent_ns(struct env *env, uint64_t link, uint64_t *spent_ns);
 void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
+void uv_env_set_partner(struct env *env, uint64_t link, struct peer_id partner);
 
 /* rate.c */
 void uv_rate_init(struct uv_env *env, uint64_t bytes_per_s);

@@ -43,6 +43,27 @@ static bool tells_later(const struct uv_lane *lane, unsigned untold)
     return lane->first != NULL && lane->first->cost_ns < SHORT_NS && untold < UNTOLD_MAX;
 }
 
+/* In the lane's thread. */
+static void job_run(struct uv_lane *lane, struct job *job)
+{
+    const struct tracer *tracer = lane->jobs->tracer;
+    unsigned number = (unsigned)(lane - lane->jobs->lanes);
+    uint64_t begin_ns;
+
+    if (tracer == NULL || job->name == NULL) {
+        job->run(job);
+        return;
+    }
+    begin_ns = uv_hrtime();
+    job->run(job);
+    trace_span(tracer, TRACE_LANES + number, TRACE_LANES + number,
+               &(struct trace_span){.name = job->name,
+                                    .begin_ns = begin_ns,
+                                    .end_ns = uv_hrtime(),
+                                    .round = job->round,
+                                    .partner = job->partner});
+}
+
 static void lane_main(void *argument)
 {
     struct uv_lane *lane = argument;
@@ -54,7 +75,7 @@ static void lane_main(void *argument)
     uv_mutex_lock(&jobs->lock);
     while ((job = lane_take(lane)) != NULL) {
         uv_mutex_unlock(&jobs->lock);
-        job->run(job);
+        job_run(lane, job);
         uv_mutex_lock(&jobs->lock);
         *jobs->done_last = job;
         jobs->done_last = &job->next;
@@ -91,6 +112,7 @@ enum rc uv_jobs_init(struct uv_env *env)
 
     if (uv_async_init(&env->loop, &jobs->async, on_jobs_done) != 0) return RC_IO;
     jobs->async.data = env;
+    jobs->tracer = env->env.tracer;
     CHECK(uv_mutex_init(&jobs->lock) == 0);
     jobs->done_last = &jobs->done_first;
     for (int i = 0; i < LANE_COUNT; i++) {
@@ -121,6 +143,7 @@ void uv_env_submit(struct env *env, enum lane lane_number, struct job *job)
 
     CHECK(lane_number < LANE_COUNT && job->run != NULL && job->done != NULL);
     job->next = NULL;
+    if (jobs->tracer != NULL) job->round = jobs->tracer->round;
     uv_mutex_lock(&jobs->lock);
     *lane->last = job;
     lane->last = &job->next;

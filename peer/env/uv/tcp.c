@@ -286,6 +286,22 @@ static void link_flushed(struct tcp_link *link)
     }
 }
 
+/* All that was queued is with the system. */
+static void link_trace(const struct tcp_link *link)
+{
+    const struct tracer *tracer = link->env->env.tracer;
+    uint64_t bytes = link->sent_bytes - link->busy_from;
+
+    if (tracer == NULL || bytes < TRACE_SEND_BYTES) return;
+    trace_span(tracer, TRACE_LOOP, TRACE_LINKS + link->number,
+               &(struct trace_span){.name = "send",
+                                    .begin_ns = link->busy_ns,
+                                    .end_ns = uv_hrtime(),
+                                    .round = tracer->round,
+                                    .partner = link->partner,
+                                    .bytes = bytes});
+}
+
 static void on_written(uv_write_t *request, int status)
 {
     struct tcp_link *link = request->data;
@@ -304,6 +320,7 @@ static void on_written(uv_write_t *request, int status)
         return;
     }
     link->sent_bytes += write->bytes;
+    if (link->queued_bytes == 0) link_trace(link);
     if (link->queue.count > 0) link_mark_dirty(link);
     link_flushed(link);
     if (link->was_refused && link->state == TCP_OPEN && !env->is_stopping &&
@@ -400,6 +417,10 @@ enum rc uv_env_send(struct env *base, uint64_t number, struct blob *frame)
     }
     if (frame_queue_push(&link->queue, frame) != RC_OK) return RC_NOMEM;
     (void)blob_ref(frame);
+    if (link->env->env.tracer != NULL && link->queued_bytes == 0) {
+        link->busy_ns = uv_hrtime();
+        link->busy_from = link->sent_bytes;
+    }
     link->queued_bytes += frame->count;
     if (link->state == TCP_OPEN) link_mark_dirty(link);
     return RC_OK;
@@ -480,6 +501,15 @@ void uv_env_set_bulk(struct env *base, uint64_t number)
     if (link->is_dirty) TAILQ_INSERT_TAIL(&link->env->dirty[1], link, dirty);
     link->is_bulk = true;
     if (link->state == TCP_OPEN) tcp_options_bulk(&link->tcp);
+}
+
+void uv_env_set_partner(struct env *base, uint64_t number, struct peer_id partner)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    if (link == NULL || base->tracer == NULL) return;
+    link->partner = trace_partner(partner);
+    trace_link(base->tracer, number, link->partner);
 }
 
 bool uv_env_gains_by_more(struct env *base, uint64_t number)

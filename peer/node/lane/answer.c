@@ -317,8 +317,12 @@ static void done(struct node *node, struct border_job *job)
     a->bytes = NULL;
 }
 
-const struct border_work border_answer = {
-    .states = BORDER_TRAINING, .when = is_due, .prepare = prepare, .run = run, .done = done};
+const struct border_work border_answer = {.name = "answer",
+                                          .states = BORDER_TRAINING,
+                                          .when = is_due,
+                                          .prepare = prepare,
+                                          .run = run,
+                                          .done = done};
 
 void lane_answer_deinit(struct node *node)
 {

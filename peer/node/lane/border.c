@@ -28,14 +28,52 @@ static void done(struct job *base)
     node_continue(node);
 }
 
+/* ---- what the lane waits for ---- */
+
+/* From here on for `what`, a literal; NULL: for nothing. */
+static void trace_wait(struct node *node, const char *what)
+{
+    struct lane_state *lane = node->lane;
+    const struct tracer *tracer = node->env->tracer;
+
+    if (tracer == NULL || lane->waits_for == what) return;
+    if (lane->waits_for != NULL) {
+        trace_span(tracer, TRACE_LOOP, TRACE_LANES + LANE_TRAINING,
+                   &(struct trace_span){.name = "wait",
+                                        .detail = lane->waits_for,
+                                        .begin_ns = lane->waits_ns,
+                                        .end_ns = node_now(node),
+                                        .round = tracer->round});
+    }
+    lane->waits_for = what;
+    lane->waits_ns = node_now(node);
+}
+
+static void trace_idle(struct node *node)
+{
+    const char *what = "the end";
+
+    if (node->env->tracer == NULL) return;
+    if (node->state < NODE_TRAINING) {
+        what = "a model";
+    } else if (node->state == NODE_TRAINING && !node->goal.is_reached) {
+        what = rounds_wait_for_peers(node) ? "peers" : "a round";
+        if (node_now(node) < node->lane->paced_ns) what = "--step-time";
+    }
+    trace_wait(node, what);
+}
+
+/* ---- the next job ---- */
+
 static enum border_next prepare(struct node *node, const struct border_work *work)
 {
     struct border_job *job = &node->lane->job;
 
-    *job = (struct border_job){.job = {.run = run, .done = done, .cost_ns = node->values + 1},
-                               .node = node,
-                               .work = work,
-                               .begun_ns = node_now(node)};
+    *job = (struct border_job){
+        .job = {.run = run, .done = done, .cost_ns = node->values + 1, .name = work->name},
+        .node = node,
+        .work = work,
+        .begun_ns = node_now(node)};
     return work->prepare == NULL ? BORDER_SUBMIT : work->prepare(node, job);
 }
 
@@ -52,6 +90,7 @@ static bool choose(struct node *node, const struct border_work *const *works, si
         if (next == BORDER_ON && node->state == state) continue;
         if (next != BORDER_SUBMIT) return true;
         node->lane->is_busy = true;
+        trace_wait(node, NULL);
         rounds_busy_begin(node, works[i]->kind);
         node->env->ops->submit(node->env, LANE_TRAINING, &node->lane->job.job);
         return true;
@@ -130,8 +169,10 @@ void lane_destroy(struct node *node)
 
 void lane_border(struct node *node, const struct border_work *const *works, size_t count)
 {
-    if (node->state < NODE_LEAVING && node_now(node) < node->lane->paced_ns) return;
+    if (node->state < NODE_LEAVING && node_now(node) < node->lane->paced_ns) count = 0;
     while (!node->lane->is_busy && node->state != NODE_ENDED) {
-        if (!choose(node, works, count)) return;
+        if (choose(node, works, count)) continue;
+        trace_idle(node);
+        return;
     }
 }

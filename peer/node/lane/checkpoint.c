@@ -96,7 +96,8 @@ static void done(struct node *node, struct border_job *job)
     if (is_last) lane->has_last_checkpoint = true;
 }
 
-const struct border_work border_checkpoint = {.states = BORDER_TRAINING | BORDER_LEAVING,
+const struct border_work border_checkpoint = {.name = "checkpoint",
+                                              .states = BORDER_TRAINING | BORDER_LEAVING,
                                               .kind = BORDER_CHECKPOINT,
                                               .when = is_due,
                                               .prepare = prepare,

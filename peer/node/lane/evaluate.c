@@ -70,7 +70,8 @@ uint64_t lane_report_next_ns(const struct node *node)
     return node->lane->is_busy ? UINT64_MAX : due_ns(node);
 }
 
-const struct border_work border_evaluate = {.states = BORDER_ALIVE,
+const struct border_work border_evaluate = {.name = "evaluate",
+                                            .states = BORDER_ALIVE,
                                             .kind = BORDER_EVALUATION,
                                             .when = is_report_due,
                                             .prepare = prepare,
@@ -103,7 +104,8 @@ static void finished(struct node *node, struct border_job *job)
     node->watch.accuracy = job->evaluation.accuracy;
 }
 
-const struct border_work border_final = {.states = BORDER_LEAVING,
+const struct border_work border_final = {.name = "evaluate",
+                                         .states = BORDER_LEAVING,
                                          .when = wants_final,
                                          .prepare = prepare_final,
                                          .run = run,

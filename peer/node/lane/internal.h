@@ -58,7 +58,9 @@ struct lane_state {
     struct border_job job;
     bool is_busy; /* with that */
     atomic_bool must_stop;
-    uint64_t paced_ns; /* until then the last steps last, as --step-time says */
+    uint64_t paced_ns;     /* until then the last steps last, as --step-time says */
+    const char *waits_for; /* in a trace, since waits_ns; NULL: for nothing */
+    uint64_t waits_ns;
 
     /* train.c, rate.c */
     uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */

@@ -135,7 +135,8 @@ static void rolled_back(struct node *node, struct border_job *job)
     log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
 }
 
-const struct border_work border_rollback = {.states = BORDER_ALIVE,
+const struct border_work border_rollback = {.name = "roll back",
+                                            .states = BORDER_ALIVE,
                                             .change = AUDIT_ANYTHING,
                                             .when = wants_rollback,
                                             .prepare = prepare_rollback,
@@ -165,4 +166,4 @@ static void kept(struct node *node, struct border_job *job)
 }
 
 const struct border_work border_keep = {
-    .states = BORDER_ALIVE, .when = wants_keep, .run = run_keep, .done = kept};
+    .name = "keep", .states = BORDER_ALIVE, .when = wants_keep, .run = run_keep, .done = kept};

@@ -59,5 +59,9 @@ static void done(struct node *node, struct border_job *job)
     if (job->rc != RC_OK) node_fail(node, job->rc, lane_why(node, job->rc));
 }
 
-const struct border_work border_pull = {
-    .states = BORDER_TRAINING, .change = AUDIT_ANYTHING, .when = is_due, .run = run, .done = done};
+const struct border_work border_pull = {.name = "pull",
+                                        .states = BORDER_TRAINING,
+                                        .change = AUDIT_ANYTHING,
+                                        .when = is_due,
+                                        .run = run,
+                                        .done = done};

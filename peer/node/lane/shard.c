@@ -67,14 +67,16 @@ static void done(struct node *node, struct border_job *job)
     }
 }
 
-const struct border_work border_first_shard = {.states = BORDER_TRAINING,
+const struct border_work border_first_shard = {.name = "shard",
+                                               .states = BORDER_TRAINING,
                                                .kind = BORDER_RESHARD,
                                                .when = has_no_shard,
                                                .prepare = prepare,
                                                .run = run,
                                                .done = done};
 
-const struct border_work border_reshard = {.states = BORDER_TRAINING,
+const struct border_work border_reshard = {.name = "shard",
+                                           .states = BORDER_TRAINING,
                                            .kind = BORDER_RESHARD,
                                            .when = is_due,
                                            .prepare = prepare,

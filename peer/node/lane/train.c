@@ -198,7 +198,8 @@ static void trained(struct node *node, struct border_job *job)
     lane_left_stepped(node);
 }
 
-const struct border_work border_steps = {.states = BORDER_TRAINING,
+const struct border_work border_steps = {.name = "steps",
+                                         .states = BORDER_TRAINING,
                                          .kind = BORDER_STEPS,
                                          .change = AUDIT_ANYTHING,
                                          .when = takes_steps,

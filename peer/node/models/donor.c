@@ -172,11 +172,13 @@ static void donation_copied(struct node *node, struct border_job *job)
         donation_done(node);
         return;
     }
-    donation->job = (struct job){.run = run_hash, .done = hash_done, .cost_ns = node->values + 1};
+    donation->job = (struct job){
+        .run = run_hash, .done = hash_done, .cost_ns = node->values + 1, .name = "hash"};
     node->env->ops->submit(node->env, LANE_STORE, &donation->job);
 }
 
-const struct border_work border_donate = {.states = BORDER_ALIVE,
+const struct border_work border_donate = {.name = "donate",
+                                          .states = BORDER_ALIVE,
                                           .when = donation_is_due,
                                           .prepare = donation_begin,
                                           .run = donation_run,
@@ -339,5 +341,8 @@ static void sketch_done(struct node *node, struct border_job *job)
     (void)links_send(node->links, to, &message); /* who is gone asks no more */
 }
 
-const struct border_work border_sketch = {
-    .states = BORDER_ALIVE, .when = sketch_is_due, .run = models_sketch, .done = sketch_done};
+const struct border_work border_sketch = {.name = "sketch",
+                                          .states = BORDER_ALIVE,
+                                          .when = sketch_is_due,
+                                          .run = models_sketch,
+                                          .done = sketch_done};

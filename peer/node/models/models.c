@@ -259,7 +259,8 @@ static void hashed(struct node *node, struct border_job *job)
     models_decide(node);
 }
 
-const struct border_work border_hash = {.states = BORDER_ALIVE,
+const struct border_work border_hash = {.name = "hash",
+                                        .states = BORDER_ALIVE,
                                         .when = lacks_lineage,
                                         .prepare = prepare_hash,
                                         .run = run_hash,

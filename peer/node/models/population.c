@@ -198,7 +198,8 @@ static void scored(struct node *node, struct border_job *job)
     meet(node);
 }
 
-const struct border_work border_score = {.states = BORDER_TRAINING,
+const struct border_work border_score = {.name = "score",
+                                         .states = BORDER_TRAINING,
                                          .kind = BORDER_EVALUATION,
                                          .when = is_score_due,
                                          .prepare = prepare_score,
@@ -477,7 +478,8 @@ static void copied(struct node *node, struct border_job *job)
     models_population_tell(node, NULL);
 }
 
-const struct border_work border_copy = {.states = BORDER_TRAINING,
+const struct border_work border_copy = {.name = "copy",
+                                        .states = BORDER_TRAINING,
                                         .change = AUDIT_ANYTHING,
                                         .when = is_copied,
                                         .prepare = prepare_copy,

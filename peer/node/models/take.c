@@ -157,7 +157,8 @@ static void done(struct node *node, struct border_job *job)
     models_tell(node, NULL);
 }
 
-const struct border_work border_assign = {.states = BORDER_ALIVE,
+const struct border_work border_assign = {.name = "take model",
+                                          .states = BORDER_ALIVE,
                                           .change = AUDIT_ANYTHING,
                                           .when = models_is_ready,
                                           .prepare = prepare,

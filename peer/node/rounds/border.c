@@ -52,7 +52,8 @@ static void snapshot_taken(struct node *node, struct border_job *job)
     round_on_snapshot(node->round, job->rc);
 }
 
-const struct border_work border_snapshot = {.states = BORDER_ALIVE,
+const struct border_work border_snapshot = {.name = "snapshot",
+                                            .states = BORDER_ALIVE,
                                             .when = wants_snapshot,
                                             .prepare = prepare_snapshot,
                                             .run = run_snapshot,
@@ -81,7 +82,8 @@ static void applied(struct node *node, struct border_job *job)
     if (job->rc != RC_OK) node_fail(node, job->rc, lane_why(node, job->rc));
 }
 
-const struct border_work border_apply = {.states = BORDER_ALIVE | BORDER_LEAVING,
+const struct border_work border_apply = {.name = "apply",
+                                         .states = BORDER_ALIVE | BORDER_LEAVING,
                                          .change = AUDIT_DIFFERENCE,
                                          .when = has_difference,
                                          .run = run_apply,

@@ -261,7 +261,7 @@ static void a_profiled_run_is_the_same_run_and_tells_its_parts(void **state)
     uint64_t now_ns = 0;
     unsigned parts = 0;
 
-    options.profile = (struct profile_clock){tick, &now_ns};
+    options.profile = (struct profile_clock){.now_ns = tick, .context = &now_ns};
     watched = make(*state, &options);
     assert_null(replica_profile(plain, 1, NULL));
     assert_null(replica_profile(watched, 1, NULL));
@@ -320,9 +320,9 @@ static void a_step_that_is_stopped_did_not_happen_with_any_threads(void **state)
             struct learner *straight, *stopped;
             float *one, *other;
 
-            options.profile = (struct profile_clock){NULL, NULL};
+            options.profile = (struct profile_clock){.now_ns = NULL};
             straight = make(backends[0], &options);
-            options.profile = (struct profile_clock){read_and_ring, &alarm};
+            options.profile = (struct profile_clock){.now_ns = read_and_ring, .context = &alarm};
             stopped = make(backends[1], &options);
             assert_int_equal(stopped->ops->train(stopped, 4, &alarm.stop, &report), RC_OK);
             cut += report.steps < 4;
