@@ -113,7 +113,8 @@ static bool is_plain(const struct strategy *strategy)
 {
     const struct exchange_ops *exchange = strategy->exchange;
 
-    if (strategy->rule != &rule_mean || strategy->tracks || strategy->clips) return false;
+    if (strategy->rule != &rule_mean || strategy->tracks) return false;
+    if (strategy->clips || strategy->aggregate.ops != NULL) return false;
     if (exchange->has_mirrors || exchange == &exchange_push) return false;
     return !exchange->is_graph || (strategy->alpha <= 0 && strategy->beta >= 1);
 }

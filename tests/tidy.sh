@@ -68,7 +68,7 @@ BEGIN {
     order["kernels"] = ". cpu/reference cpu cpu/dense cpu/image cpu/norm cpu/sequence cuda cuda/image cuda/norm cuda/sequence device"
     order["replica"] = "plane optimizer tokenizer data readers model layers formats learners"
     order["gossip"] = "wire secure signed flow overlay door membership reach"
-    order["averaging"] = "codec core rule edge pair group push strategy"
+    order["averaging"] = "codec core aggregate rule edge pair group push strategy"
     order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/models node/door watch/page watch bench session commands ."
     for (module in order) {
         count = split(order[module], folders, " ")

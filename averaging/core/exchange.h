@@ -63,6 +63,8 @@ enum over_result {
 struct command_edge {
     uint32_t slot;
     float weight;
+    float whole;  /* the weight before it is clipped */
+    float radius; /* how far away it may be to count whole */
     bool passes;      /* the other end may weigh it otherwise */
     float shared;     /* what it weighs at both ends, if so */
     bool is_in_doubt; /* not yet: keep weight * (theirs - own) under `key`, with weight 1; a late
@@ -285,6 +287,7 @@ struct exchange_counts {
     enum schedule schedule;             /* of the last of them */
     uint64_t retry_ns;                  /* pair, push: when who was busy may be free; push: or 0 */
     const char *last_abort;             /* string literal or NULL */
+    uint64_t judged, clipped; /* pair, edges: planes that counted; of these, for less than whole */
     bool has_weight;                    /* push, and the next four with it */
     double weight;                      /* of the live model; 1 is an equal part */
     uint32_t custody;                   /* shares sent and not acknowledged ... */

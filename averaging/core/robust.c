@@ -352,6 +352,18 @@ enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
     return robust_judge(robust, chunk, distance, verdict);
 }
 
+float robust_members_radius(struct robust *robust, uint32_t chunk, const float *centre,
+                            size_t count)
+{
+    const struct robust_chunk members = {
+        .chunk = chunk, .own = centre, .count = count, .is_centred = true};
+    float radius;
+
+    CHECK(chunk < robust->chunks);
+    radius = radius_of(robust, &robust->seen[chunk], &members);
+    return radius > 0 ? radius : FLT_MAX;
+}
+
 static bool is_tracker(const struct robust *robust, const struct robust_chunk *chunk)
 {
     return chunk->chunk > robust->trackers ||

@@ -152,6 +152,10 @@ struct robust_verdict {
  *  over. Notes the distance either way. */
 MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
                               struct robust_verdict *verdict);
+/** Within which a member's contribution to a chunk counts whole, around what all held before:
+ *  `centre` [count]. FLT_MAX: anything does, as nothing is known. */
+float robust_members_radius(struct robust *robust, uint32_t chunk, const float *centre,
+                            size_t count);
 /** The same of a distance already measured. */
 MUST_USE enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk,
                               float distance, struct robust_verdict *verdict);

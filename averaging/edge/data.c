@@ -176,10 +176,14 @@ static void commit(struct edges *edges, struct edge *edge, struct commands *out)
         take->to = edge->swap.other.id;
         take->edge.slot = edge->slot;
         take->edge.weight = edge->swap.weight * scale;
+        take->edge.whole = edge->swap.weight;
+        take->edge.radius = edge->swap.radius;
         take->edge.passes = swap_passes(&edge->swap);
         take->edge.shared = edge->swap.weight * swap_shared(&edge->swap);
         take->edge.key = edge->swap.key;
     }
+    edges->counts.judged++;
+    edges->counts.clipped += scale < 1;
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
     commands_score(out, edge->swap.other.id, SCORE_COMMITTED, NULL);
     edges_slot_free(edges, edge);

@@ -139,6 +139,8 @@ static void pair_commit(struct pair *pair, struct commands *out)
 
     commands_score(out, pair->swap.other.id, SCORE_COMMITTED, NULL);
     pair->counts.rounds_ok++;
+    pair->counts.judged++;
+    pair->counts.clipped += scale < 1;
     deadline_add(&pair->rounds, pair->now_ns - pair->begun_ns);
     pair_over(pair, OVER_COMMITTED, pair->swap.weight * scale, NULL, out);
 }

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { DEFENCES_MAX = 16 };
+
 /* Groups need who forms one; a pair meets anybody, or one of its neighbours in a graph. */
 static bool suits(const struct exchange_ops *exchange, const struct topology *topology)
 {
@@ -212,24 +214,85 @@ static const char *why_no_clip(const struct strategy *strategy)
     return "each one's own values are needed, not sums of several; use group:direct";
 }
 
+/* An aggregate needs what each member said, of enough of them. NULL: it has that. */
+static const char *why_no_aggregate(const struct strategy *strategy)
+{
+    const struct aggregate_ops *aggregate = strategy->aggregate.ops;
+    const struct exchange_ops *exchange = strategy->exchange;
+
+    if (exchange == &exchange_push) {
+        return "what is pushed has a weight that nobody may take from it; use --robust clip, or "
+               "--exchange group";
+    }
+    if (!exchange->is_group && !exchange->is_graph) {
+        return "of two values nobody can tell which one lies; use --robust clip, or --exchange "
+               "group";
+    }
+    if (strategy->tracks || strategy->rule->prepare != NULL) {
+        return "what the method keeps must add up to zero over all peers, which only means do; use "
+               "--robust clip";
+    }
+    if (exchange->is_group && strategy->schedule != SCHEDULE_AUTO &&
+        strategy->schedule != SCHEDULE_DIRECT) {
+        return "each one's own values are needed, not sums of several; use group:direct";
+    }
+    if (aggregate->wants_usual && strategy->at_end) {
+        return "before its one round no distance is usual; use --robust median or rfa";
+    }
+    if (aggregate->is_by_value && strategy->mixes_answers) {
+        return "of answers value by value no distribution would be left; use --robust rfa or "
+               "multi-krum";
+    }
+    return NULL;
+}
+
+static enum rc match_aggregate(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    const char *reason = why_no_aggregate(strategy);
+
+    if (reason != NULL) {
+        return fault_set(why, RC_USAGE, "--robust %s does not go with --averaging %s: %s", spec,
+                         strategy->name, reason);
+    }
+    strategy->clips = why_no_clip(strategy) == NULL;
+    strategy->lacks_guard = has_few_neighbours(&strategy->topology);
+    return RC_OK;
+}
+
+static enum rc unknown_defence(const char *spec, const char *const *names, size_t count,
+                               struct fault *why)
+{
+    const char *all[DEFENCES_MAX];
+    char hint[WORD_HINT_BYTES];
+    const struct aggregate_ops *aggregate;
+
+    memcpy(all, names, count * sizeof *names);
+    for (size_t i = 0; count < DEFENCES_MAX && (aggregate = aggregate_at(i)) != NULL; i++) {
+        all[count++] = aggregate->name;
+    }
+    return fault_set(why, RC_PARSE, "--robust %s: column 1: unknown defence%s", spec,
+                     word_hint(spec, all, count, NULL, hint));
+}
+
 /* auto: clip where the method can. */
 static enum rc match_robust(const struct strategy_specs *specs, struct strategy *strategy,
                             struct fault *why)
 {
     static const char *const names[] = {"auto", "none", "clip"};
     const char *spec = strategy_is_given(specs->robust) ? specs->robust : names[0];
-    const char *reason = why_no_clip(strategy);
-    char hint[WORD_HINT_BYTES];
+    const char *reason;
+    enum rc rc = RC_OK;
     size_t i = 0;
 
     while (i < ARRAY_COUNT(names) && strcmp(spec, names[i]) != 0) {
         i++;
     }
-    if (i == ARRAY_COUNT(names)) {
-        return fault_set(why, RC_PARSE, "--robust %s: column 1: unknown defence%s", spec,
-                         word_hint(spec, names, ARRAY_COUNT(names), NULL, hint));
+    if (i == ARRAY_COUNT(names) && !aggregate_parse(spec, &strategy->aggregate, &rc, why)) {
+        return unknown_defence(spec, names, ARRAY_COUNT(names), why);
     }
-    if (!strategy->is_averaging || i == 1) return RC_OK;
+    if (rc != RC_OK || !strategy->is_averaging || i == 1) return rc;
+    if (strategy->aggregate.ops != NULL) return match_aggregate(spec, strategy, why);
+    reason = why_no_clip(strategy);
     strategy->clips = reason == NULL;
     strategy->lacks_guard = reason != NULL || has_few_neighbours(&strategy->topology);
     if (reason == NULL || i == 0) return RC_OK;
@@ -314,6 +377,11 @@ static enum rc match_answers(struct strategy *strategy, struct fault *why)
     return RC_OK;
 }
 
+static bool is_defence(const char *robust)
+{
+    return strategy_is_given(robust) && strcmp(robust, "auto") != 0 && strcmp(robust, "none") != 0;
+}
+
 /* Who never averages has nothing that these could replace. */
 static enum rc match_none(const struct strategy_specs *specs, const struct strategy *strategy,
                           struct fault *why)
@@ -326,7 +394,7 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
         {"codec", specs->codec},
         {"rule", specs->rule},
         {"pace", specs->pace},
-        {"robust", strategy_is_given(specs->robust) && specs->robust[0] == 'c' ? "clip" : NULL},
+        {"robust", is_defence(specs->robust) ? specs->robust : NULL},
         {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
 
     for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {

@@ -460,7 +460,8 @@ bool strategy_may_relay(const struct strategy *strategy)
     bool is_fine = strategy->codec == &codec_f32 || strategy->codec == &codec_f16 ||
                    strategy->codec == &codec_bf16;
 
-    return is_fine && !strategy->clips && strategy->exchange->is_group;
+    return is_fine && !strategy->clips && strategy->aggregate.ops == NULL &&
+           strategy->exchange->is_group;
 }
 
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step)

@@ -6,6 +6,7 @@
 #ifndef GRAPEVINE_AVERAGING_STRATEGY_STRATEGY_H
 #define GRAPEVINE_AVERAGING_STRATEGY_STRATEGY_H
 
+#include "averaging/aggregate/aggregate.h"
 #include "averaging/codec/codec.h"
 #include "averaging/core/exchange.h"
 #include "averaging/core/population.h"
@@ -60,7 +61,9 @@ struct strategy {
     const struct codec_ops *codec;
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
-    bool clips;             /* --robust clip, or auto where the method can */
+    bool clips; /* how far away values are counts: --robust clip, or auto where the method can;
+                   beside an aggregate, for the means that owners return */
+    struct aggregate aggregate; /* --robust, else: in place of the mean. ops NULL: it is the mean */
     bool lacks_guard;       /* it cannot clip, or has too few neighbours: the start says so */
     enum schedule schedule; /* group exchange: of the rounds it proposes */
     char text[560]; /* all coordinates in words, printed at the start and stored with the run */

@@ -100,6 +100,7 @@ void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
     char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "", answers[160];
+    char robust[32] = "clip";
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -130,10 +131,15 @@ void strategy_describe(struct strategy *strategy)
         snprintf(waits, sizeof waits, ", at most %llu steps beside a round",
                  (unsigned long long)strategy->stale_steps);
     }
+    if (strategy->aggregate.ops != NULL) {
+        aggregate_format(&strategy->aggregate, robust, sizeof robust);
+    } else if (!strategy->clips) {
+        robust[0] = '\0';
+    }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s", strategy->name, pace, waits,
-             exchange, topology, strategy->codec->name, rule, answers,
-             strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s", strategy->name, pace,
+             waits, exchange, topology, strategy->codec->name, rule, answers,
+             robust[0] == '\0' ? "" : ", robust ", robust, moments[strategy->moments]);
 }
 
 /* Rate, momentum and pull of a step that several take together: with unlike ones their anchors

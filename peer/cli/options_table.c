@@ -365,11 +365,13 @@ const struct option_row option_rows[] = {
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, "
      "heavy-ball, push-sum or exact-diffusion (default by method)",
      OF_RUN},
-    {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "auto|none|clip", "auto", 0, 0,
-     "clip: the farther away a peer's values are, beyond what is usual, the less they count; auto: "
-     "clip where the method can (all but one-shot, group:ring, group:halving and group:tree); NaN "
-     "and "
-     "absurd values are refused in any case",
+    {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,
+     "what guards against peers that lie. clip: the farther away a peer's values are, beyond what "
+     "is usual, the less they count; auto: clip where the method can (all but one-shot, group:ring, "
+     "group:halving and group:tree). Of groups and neighbours, in place of the mean: trim:K "
+     "(without the K largest and K smallest of each value), median, krum or multi-krum (:K lie; "
+     "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "
+     "which when. none: no guard; NaN and absurd values are refused in any case",
      OF_RUN},
     {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
      "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "

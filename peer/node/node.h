@@ -126,7 +126,11 @@ struct node_report {
     bool has_weight; /* the method pushes; see exchange_counts */
     double weight, custody_weight;
     uint64_t shares_returned, shares_lost;
+    struct round_guard guard; /* what --robust did */
 };
+
+/** What --robust did, as status and metrics.jsonl have it. */
+void node_report_guard(const struct node_report *report, struct json *json);
 
 struct node_result {
     enum rc rc; /* RC_OK: goal reached or stopped on request */

@@ -71,6 +71,7 @@ void node_report(const struct node *node, struct node_report *report)
         .custody_weight = stats.counts.custody_weight,
         .shares_returned = stats.counts.returned,
         .shares_lost = stats.counts.in_doubt_lost,
+        .guard = stats.guard,
     };
     models_population_report(node, report);
 }
@@ -304,6 +305,15 @@ char *node_status_text(const struct node *node, size_t bytes_max)
     }
 }
 
+void node_report_guard(const struct node_report *report, struct json *json)
+{
+    json_set_count(json, "guard_judged", report->guard.judged);
+    json_set_count(json, "guard_reduced", report->guard.reduced);
+    json_set_count(json, "guard_refused", report->guard.refused);
+    json_set_count(json, "guard_means", report->guard.means);
+    json_set_count(json, "guard_means_refused", report->guard.means_refused);
+}
+
 /* What only some methods have. */
 static void set_method(const struct node_report *report, struct json *json)
 {
@@ -368,6 +378,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_count(json, "rounds_aborted", report.rounds_aborted);
     json_set_count(json, "rounds_missed", report.rounds_missed);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
+    node_report_guard(&report, json);
     set_method(&report, json);
     set_alarms(node, json);
     if (node->round != NULL) set_rounds(node, json);

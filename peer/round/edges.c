@@ -31,8 +31,11 @@ static void lose_share(struct round *round)
 void round_edge(struct round *round, const struct command *command)
 {
     const struct command_edge *edge = &command->edge;
-    struct round_job *job = round_job_promised(round, WORK_EDGE, round->options.values);
+    struct round_job *job;
 
+    /* Of no sum: what was not there in time is as if it had been cut, and nothing is owed. */
+    if (edge->is_in_doubt && round->gather != NULL) return;
+    job = round_job_promised(round, WORK_EDGE, round->options.values);
     if (job != NULL && edge->is_in_doubt) {
         job->doubt = round_doubt_add(round, &edge->key);
         if (job->doubt == NULL) {
@@ -48,6 +51,9 @@ void round_edge(struct round *round, const struct command *command)
     job->slot = edge->slot;
     job->weight = edge->weight;
     job->passes = edge->passes;
+    job->chunk.from = command->to;
+    job->whole = edge->whole;
+    job->radius = edge->radius;
     job->shared = edge->shared;
     if (job->doubt != NULL) job->doubt->is_settling = true;
     round_job_submit(round, job);
@@ -57,7 +63,9 @@ void round_edge_run(struct round *round, struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
-    if (job->doubt != NULL) {
+    if (round->gather != NULL) {
+        round_guard_take(round, job);
+    } else if (job->doubt != NULL) {
         rule->keep(round->rule, job->slot, job->weight, job->doubt->difference);
     } else if (job->passes) {
         rule->pass(round->rule, job->slot, job->weight, job->shared);

@@ -4,6 +4,7 @@
  *   round.c       the journey of a tensor: every stage, in order
  *   edges.c the same for rounds of neighbours, where it differs
  *   lane.c  what the stages' jobs do, in the exchange lane
+ *   guard.c what --robust keeps apart, and what guards did
  *   meet.c  what comes in, made a difference at once
  *   held.c  planes of shares in custody
  *   promises.c memory for what was promised, rounds in doubt
@@ -13,6 +14,7 @@
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
 #define GRAPEVINE_PEER_ROUND_INTERNAL_H
 
+#include "averaging/aggregate/gather.h"
 #include "averaging/core/promise.h"
 #include "averaging/core/robust.h"
 #include "peer/round/failures.h"
@@ -56,6 +58,8 @@ struct round_job {
     float weight, sent;
     bool passes; /* EDGE, as the next: see exchange.h */
     float shared;
+    float whole, radius; /* EDGE: see exchange.h */
+    struct gather_count guarded; /* DECODE, REDUCE, SETTLE: by --robust */
     float scale;      /* SETTLE; DECODE: what it will most likely be */
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
@@ -127,6 +131,7 @@ struct round {
     const struct exchange_ops *ops;
     struct exchange *exchange;
     struct rule *rule;
+    struct gather *gather; /* of the exchange lane: in place of the rule's sums; NULL: these are */
     struct commands commands;
     uint32_t chunks;
     enum round_phase phase;
@@ -224,6 +229,22 @@ void round_centre_begin(struct round *round);
 void round_centre_move(struct round *round, const uint8_t *bitmap, const float *difference);
 /** What a chunk is judged around; `own`: what we told the others of it. */
 const float *round_centre(const struct round *round, struct range range, const float *own);
+
+/* guard.c */
+/** False: no memory. */
+MUST_USE bool round_guard_allocate(struct round *round);
+/** In the lane: what comes of a chunk of ours or of another's, of which clip leaves `share`, is kept
+ *  for the aggregate. */
+MUST_USE enum rc round_guard_add(struct round *round, struct round_job *job, struct peer_id from,
+                                 uint32_t chunk, const float *values, float share);
+/** In the lane, in place of the rule's reduce(). */
+MUST_USE enum rc round_guard_reduce(struct round *round, struct round_job *job, float *out);
+/** In the lane: a neighbour's plane counts. */
+void round_guard_take(struct round *round, const struct round_job *job);
+/** In the lane, after the rule's settle(): of neighbours' planes, into `difference`. */
+void round_guard_settle(struct round *round, struct round_job *job, float *difference);
+/** On the loop: a job is done. */
+void round_guard_note(struct round *round, const struct round_job *job);
 
 /* meet.c */
 /** Is there a plane of what we told the others? */

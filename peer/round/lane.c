@@ -146,6 +146,7 @@ static void run_encode(struct round *round, struct round_job *job)
     struct snapshot *snapshot = round->options.snapshot;
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
+    if (round->gather != NULL) gather_begin(round->gather);
     robust_note_gradient(round->robust, job->gradient);
     if (round->ops->has_mean) robust_begin(round->robust, job->steps, job->is_last);
     round_meet_begin(round);
@@ -197,6 +198,12 @@ static enum rc absorb(struct round *round, struct round_job *job, struct range r
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
+    if (round->gather != NULL) {
+        return round_guard_add(round, job, job->chunk.from, job->chunk.chunk, in, weight);
+    }
+    if (round->options.strategy->clips && round->ops->clips_chunks) {
+        job->guarded = (struct gather_count){1, weight < 1};
+    }
     if (rule->keeps_weight && weight < 1) {
         robust_draw_near(round->own + range.first, in, range.count, weight, round->scratch);
         return rule->absorb(round->rule, range, job->weight, round->scratch);
@@ -211,6 +218,10 @@ static enum rc take_in(struct round *round, struct round_job *job, struct range 
 
     if (job->chunk.kind == DATA_MEAN) return rule->agree(round->rule, range, in);
     if (!job->is_staged) return absorb(round, job, range, in, weight);
+    if (round->gather != NULL) {
+        return gather_stage(round->gather, job->slot, range.first, round->own + range.first, in,
+                            range.count, &job->distance);
+    }
     return rule->stage(round->rule, job->slot, range, in, &job->distance);
 }
 
@@ -259,9 +270,11 @@ static void run_own(struct round *round, struct round_job *job)
 {
     for (uint32_t chunk = job->first; chunk < job->first + job->count; chunk++) {
         struct range range = round_chunk_range(round, chunk);
+        const float *own = round->own + range.first;
 
-        job->rc = round->options.strategy->rule->absorb(round->rule, range, job->weight,
-                                                        round->own + range.first);
+        job->rc = round->gather != NULL
+                      ? round_guard_add(round, job, round->options.self, chunk, own, 1)
+                      : round->options.strategy->rule->absorb(round->rule, range, job->weight, own);
         if (job->rc != RC_OK) return;
     }
 }
@@ -276,7 +289,8 @@ static void run_reduce(struct round *round, struct round_job *job)
     if (round_sums_are_sent(round)) {
         out = (float *)(void *)job->blob->bytes;
     }
-    job->rc = rule->reduce(round->rule, range, out);
+    job->rc = round->gather != NULL ? round_guard_reduce(round, job, out)
+                                    : rule->reduce(round->rule, range, out);
     if (job->rc != RC_OK) return;
     if (out == round->scratch) round->codec->encode(out, range.count, job->blob->bytes);
     if (job->is_partial) return; /* not the mean yet */
@@ -330,6 +344,7 @@ static void run_settle(struct round *round, struct round_job *job)
         rule->doubt(round->rule, job->bitmap, CHUNK_VALUES, job->to);
     } else {
         rule->settle(round->rule, job->bitmap, CHUNK_VALUES, job->scale, job->to);
+        round_guard_settle(round, job, job->to);
     }
     job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
     round_centre_move(round, job->bitmap, job->to);
@@ -395,6 +410,7 @@ void round_job_run(struct job *base)
         run_settle(round, job);
         break;
     case WORK_CANCEL:
+        if (round->gather != NULL) gather_begin(round->gather);
         round->options.strategy->rule->cancel(round->rule);
         break;
     case WORK_DOUBT:

@@ -163,7 +163,7 @@ static bool round_allocate(struct round *round)
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
     round->partial = mem_array(round->chunks, sizeof(struct blob *));
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
-    return round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
+    return round_guard_allocate(round) && round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
            round->snapshot != NULL && (round->own != NULL || !round_keeps_own(round)) &&
            (round->centre != NULL || !round_keeps_centre(round)) && round->robust != NULL &&
            round->told != NULL && round->squares != NULL && round->difference != NULL &&
@@ -254,6 +254,7 @@ void round_destroy(struct round *round)
     drop_adopted(round);
     round_mirror_deinit(round);
     robust_destroy(round->robust);
+    gather_destroy(round->gather);
     mem_free(round->scratch);
     mem_free(round->told);
     mem_free(round->squares);
@@ -566,6 +567,9 @@ void round_stats(const struct round *round, struct round_stats *stats)
 {
     *stats = round->stats;
     round->ops->counts(round->exchange, &stats->counts);
+    if (round->gather != NULL || !round->options.strategy->clips) return;
+    stats->guard.judged += stats->counts.judged;
+    stats->guard.reduced += stats->counts.clipped;
 }
 
 const struct recorder *round_recorder(const struct round *round)

@@ -556,6 +556,7 @@ void round_job_done(struct job *base)
     TAILQ_REMOVE(&round->jobs, job, siblings);
     CHECK(round->jobs_count > 0);
     round->jobs_count--;
+    round_guard_note(round, job);
     switch (job->work) {
     case WORK_ENCODE:
         encode_done(round, job);

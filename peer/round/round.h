@@ -54,7 +54,17 @@ struct round_options {
     uint64_t (*answer_ns)(void *context, struct peer_id peer);        /* likewise */
 };
 
+/* What guards did (averaging/core/robust.h, averaging/aggregate): chunks in groups and pushes,
+ * planes in rounds of two and of neighbours. */
+struct round_guard {
+    uint64_t judged;  /* contributions; of an aggregate our own, too */
+    uint64_t reduced; /* of these, clipped or left out */
+    uint64_t refused; /* chunks that the gate let in to nothing, as absurd or not finite */
+    uint64_t means, means_refused; /* of parts that others own; of these, not taken over */
+};
+
 struct round_stats {
+    struct round_guard guard;
     struct exchange_counts counts;
     double distance; /* last norm of (agreed - own), an estimate of the consensus distance */
     bool has_distance;

@@ -152,6 +152,17 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "none", .robust = "clip"}, RC_USAGE, "--robust clip"},
         {{.averaging = "one-shot", .robust = "clip"}, RC_USAGE, "no distance is usual"},
         {{.robust = "clips"}, RC_PARSE, "did you mean clip"},
+        {{.robust = "medan"}, RC_PARSE, "did you mean median"},
+        {{.robust = "trim"}, RC_PARSE, "column 5: how many may lie"},
+        {{.averaging = "none", .robust = "median"}, RC_USAGE, "--robust median"},
+        {{.averaging = "ad-psgd", .robust = "median"}, RC_USAGE, "of two values nobody can tell"},
+        {{.averaging = "noloco", .robust = "rfa"}, RC_USAGE, "use --robust clip"},
+        {{.averaging = "push-sum", .robust = "trim:2"}, RC_USAGE, "has a weight"},
+        {{.averaging = "d2", .robust = "krum"}, RC_USAGE, "must add up to zero"},
+        {{.averaging = "gradient-tracking", .robust = "rfa"}, RC_USAGE, "must add up to zero"},
+        {{.exchange = "group:tree", .robust = "median"}, RC_USAGE, "use group:direct"},
+        {{.averaging = "one-shot", .robust = "centered-clip"}, RC_USAGE, "no distance is usual"},
+        {{.averaging = "codistill", .robust = "median"}, RC_USAGE, "no distribution"},
         {{.averaging = "none", .pace = "every=3"}, RC_USAGE, "--pace every=3"},
         {{.averaging = "aeasgd:alpha=0.1,beta=0.2"}, RC_USAGE, "column 18: \"beta\" says again"},
         {{.averaging = "easgd:beta=0.2,rho=0.1"}, RC_USAGE, "\"rho\" says again"},
@@ -169,6 +180,36 @@ static void words_that_do_not_go_together_say_which(void **state)
     };
 
     are_refused(refusals, ARRAY_COUNT(refusals));
+}
+
+static void aggregates_go_with_groups_and_neighbours(void **state)
+{
+    (void)state;
+    /* Rounds of groups are direct then, and means are judged as with clip; but for the one round at
+     * the end, before which no distance is usual. */
+    static const struct {
+        struct strategy_specs specs;
+        const char *words;
+        bool clips;
+    } cases[] = {{{.averaging = "local-sgd", .robust = "median"}, "robust median", true},
+                 {{.averaging = "diloco", .robust = "trim:2"}, "robust trim:2", true},
+                 {{.averaging = "easgd", .robust = "rfa"}, "robust rfa", true},
+                 {{.averaging = "dpsgd", .robust = "multi-krum:1"}, "robust multi-krum:1", true},
+                 {{.averaging = "choco", .robust = "centered-clip"}, "robust centered-clip", true},
+                 {{.averaging = "codistill", .robust = "rfa"}, "robust rfa", true},
+                 {{.averaging = "one-shot", .robust = "krum:2"}, "robust krum:2", false}};
+
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct strategy s;
+        struct fault why = {""};
+
+        if (strategy_parse(&cases[i].specs, &s, &why) != RC_OK) fail_msg("%s", why.text);
+        assert_non_null(strstr(s.text, cases[i].words));
+        assert_non_null(s.aggregate.ops);
+        assert_true(s.clips == cases[i].clips);
+        assert_false(strategy_may_relay(&s));
+        if (s.exchange->is_group) assert_int_equal(s.schedule, SCHEDULE_DIRECT);
+    }
 }
 
 static void periods_that_cannot_be_are_refused(void **state)
@@ -410,6 +451,7 @@ int main(void)
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_words_say_what_and_where),
         cmocka_unit_test(words_that_do_not_go_together_say_which),
+        cmocka_unit_test(aggregates_go_with_groups_and_neighbours),
         cmocka_unit_test(periods_that_cannot_be_are_refused),
         cmocka_unit_test(a_graph_has_no_more_neighbours_than_a_round),
         cmocka_unit_test(moments_go_where_rounds_replace_the_model),

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EVIL_HELD_MAX = 256, EVIL_MAX = 4 };
+enum { EVIL_HELD_MAX = 256, EVIL_MAX = 8 };
 
 struct evil;
 

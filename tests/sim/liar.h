@@ -37,6 +37,10 @@ static inline struct evil *lies_of_group(const struct group *group)
     return NULL;
 }
 
+/* What every member tells the others in rounds, for liars who are told by each other what all say:
+ * a test that has some sets it. In the training lane. */
+static void (*lies_overheard)(const struct node *node, const float *plane, size_t count);
+
 /* ---- where the node is held ---- */
 
 static inline float *lies_plane(size_t count)
@@ -86,6 +90,9 @@ enum rc __wrap_lane_plane_export(struct node *node, float *out, bool may_view, c
     bool lies = e != NULL && e->behaviour->on_plane != NULL;
     enum rc rc = __real_lane_plane_export(node, out, may_view && !lies, view, count);
 
+    if (rc == RC_OK && lies_overheard != NULL && e == NULL) {
+        lies_overheard(node, *view != NULL ? *view : out, node->mixed);
+    }
     if (rc != RC_OK || !lies) return rc;
     if (e->lied == NULL) lies_planes(e, out, node->mixed);
     memcpy(e->lied, out, e->count * sizeof(float));

@@ -77,6 +77,12 @@ static inline void lie_reversed(struct evil *e, float *plane, size_t count)
     lie_steps(e, plane, count, -1);
 }
 
+/* The same in the other direction, a thousandfold. */
+static inline void lie_reversed_far(struct evil *e, float *plane, size_t count)
+{
+    lie_steps(e, plane, count, -1000);
+}
+
 /* As far as an honest step goes, always the same way. */
 static inline void lie_drift(struct evil *e, float *plane, size_t count)
 {
@@ -463,6 +469,7 @@ static const struct evil_behaviour lies[] = {
     {.name = "huge-step", .exchanges = EVIL_ALL, .on_plane = lie_huge_step},
     {.name = "drift", .exchanges = EVIL_ALL, .on_plane = lie_drift},
     {.name = "reversed-step", .exchanges = EVIL_ALL, .on_plane = lie_reversed},
+    {.name = "reversed-step-1000", .exchanges = EVIL_ALL, .on_plane = lie_reversed_far},
     {.name = "zero-part", .exchanges = EVIL_GROUP, .on_chunk = lie_zero_part},
     {.name = "random-part", .exchanges = EVIL_GROUP, .on_chunk = lie_another_part},
     /* of a proposer */
