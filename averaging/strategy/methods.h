@@ -15,7 +15,8 @@ enum setting_kind {
     SETTING_SWITCH,   /* steps before which every step has a round */
     SETTING_RATE,     /* of the rule */
     SETTING_MOMENTUM, /* of the rule */
-    SETTING_SHARE,    /* of the rule */
+    SETTING_SHARE,    /* of the rule, in place of a rate */
+    SETTING_WAY,      /* of the rule: how much of the way to the others */
     SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
     SETTING_ALPHA,    /* of springs */
     SETTING_BETA,     /* the same, as a share of the graph's weights */

@@ -132,6 +132,7 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     case SETTING_RESAMPLE:
         return parse_chance(spec, value, setting, &strategy->population.resample, why);
     case SETTING_SHARE:
+    case SETTING_WAY:
         return parse_share(spec, value, setting, &rule->share, why);
     case SETTING_ORDER:
         return parse_order(spec, value, strategy, why);
@@ -453,6 +454,11 @@ bool strategy_is_patient(const struct strategy *strategy)
 {
     return strategy->exchange->is_group && !strategy->waits && !strategy->overlaps &&
            !strategy->at_end;
+}
+
+bool strategy_steps(const struct strategy *strategy)
+{
+    return strategy->rule_settings.rate > 0;
 }
 
 bool strategy_may_relay(const struct strategy *strategy)

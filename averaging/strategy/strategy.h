@@ -78,6 +78,8 @@ MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strat
  * can have, and most would be left out. */
 MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers,
                                       struct fault *why);
+/** Does its rule take a step with a rate from an anchor, so that all need the same settings? */
+bool strategy_steps(const struct strategy *strategy);
 /** May sums of several members be encoded again on their way? Only then are schedules other than
  *  direct of use: not where a codec rounds to few levels, or each clips around its own values. */
 bool strategy_may_relay(const struct strategy *strategy);

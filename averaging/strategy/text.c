@@ -42,13 +42,16 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
                  (double)strategy->alpha);
     } else if (strategy->exchange->is_graph && strategy->beta < 1) {
         snprintf(text, cap, "%s, %g of the weights", strategy->rule->name, (double)strategy->beta);
-    } else if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
+    } else if (!strategy_steps(strategy)) {
         snprintf(text, cap, "%s", strategy->rule->name);
     } else if (strategy->rule == &rule_elastic) {
         describe_springs(strategy, text, cap);
     } else if (!settings->has_momentum) {
         snprintf(text, cap, "%s lr %g momentum 1 - 1/n", strategy->rule->name,
                  (double)settings->rate);
+    } else if (settings->share > 0) {
+        snprintf(text, cap, "%s lr %g momentum %g alpha %g", strategy->rule->name,
+                 (double)settings->rate, (double)settings->momentum, (double)settings->share);
     } else {
         snprintf(text, cap, "%s lr %g momentum %g", strategy->rule->name, (double)settings->rate,
                  (double)settings->momentum);
@@ -143,11 +146,14 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
     const struct rule_settings *settings = &strategy->rule_settings;
 
     text[0] = '\0';
-    if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
-    if (settings->share > 0) {
+    if (!strategy_steps(strategy)) return;
+    if (!settings->has_momentum && settings->share > 0) {
         snprintf(text, cap, " pull %g", (double)settings->share);
     } else if (!settings->has_momentum) {
         snprintf(text, cap, " lr %g", (double)settings->rate);
+    } else if (settings->share > 0) {
+        snprintf(text, cap, " lr %g momentum %g alpha %g", (double)settings->rate,
+                 (double)settings->momentum, (double)settings->share);
     } else {
         snprintf(text, cap, " lr %g momentum %g", (double)settings->rate,
                  (double)settings->momentum);
