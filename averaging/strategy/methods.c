@@ -123,6 +123,19 @@ static const struct method methods[] = {
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Diloco around Muon, with longer outer steps, every H steps (30): H=N, lr=X (0.9),
+     * momentum=X (0.8). Therien et al. 2025, arXiv:2505.23725. */
+    {.name = "muloco",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 30,
+     .exchange = &exchange_group,
+     .rule = &rule_nesterov,
+     .rule_settings = {.rate = 0.9f, .momentum = 0.8f, .has_momentum = true},
+     .optimizer = "muon:beta=0.9,wd=0.00125",
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
     /* Springs to a centre that all keep, every tau steps (10): tau=N, or push=N (the centre)
      * and pull=N (the models), beta=X (0.9), or rho=X, a peer's own pull (beta/n). Zhang et al.
      * 2014, arXiv:1412.6651. */
@@ -245,6 +258,18 @@ static const struct method methods[] = {
      .exchange = &exchange_edges,
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING}},
+    /* Dpsgd with a momentum of how the mixed model moves: H=N (1), momentum=X (0.9). Lin et al.
+     * 2021, arXiv:2102.04761. */
+    {.name = "qg-dsgdm",
+     .is_averaging = true,
+     .waits = true,
+     .quasi_global = 0.9f,
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .optimizer = "sgd:lr=0.02",
+     .settings = {STEPS_H, {.key = "momentum", .kind = SETTING_QUASI, .min = 1e-3, .max = 0.999}}},
     /* Diloco's outer step between two at a time, every H steps (50): H=N, lr=X (0.7),
      * momentum=X (0.5). Kolehmainen et al. 2025, arXiv:2506.10911. */
     {.name = "noloco",

@@ -52,6 +52,8 @@ struct strategy {
     bool mixes_answers; /* and no parameters: `answers` */
     struct strategy_answers answers;
     bool tracks; /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
+    float quasi_global; /* momentum formed from how the mixed model moves, in (0, 1):
+                           peer/node/lane/quasi_global.c; 0: there is none */
     const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
     struct topology topology; /* as given; strategy_topology() says what to use */

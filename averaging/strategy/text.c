@@ -102,6 +102,7 @@ static void describe_answers(const struct strategy *strategy, char *text, size_t
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
+    char momentum[48] = "";
     char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "", answers[160];
     bool is_group = strategy->exchange->is_group;
 
@@ -133,9 +134,13 @@ void strategy_describe(struct strategy *strategy)
         snprintf(waits, sizeof waits, ", at most %llu steps beside a round",
                  (unsigned long long)strategy->stale_steps);
     }
+    if (strategy->quasi_global > 0) {
+        snprintf(momentum, sizeof momentum, ", quasi-global momentum %g",
+                 (double)strategy->quasi_global);
+    }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s", strategy->name, pace, waits,
-             exchange, topology, strategy->codec->name, rule, answers,
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s", strategy->name, pace,
+             waits, exchange, topology, strategy->codec->name, rule, answers, momentum,
              strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
 }
 

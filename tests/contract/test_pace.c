@@ -20,6 +20,7 @@ static const struct row {
     {"osgp", NULL, &pace_push, &pace_finish},
     {"gosgd", "time=5s", &pace_push, &pace_finish},
     {"dpsgd:H=4", NULL, &pace_graph, &pace_finish},
+    {"qg-dsgdm", NULL, &pace_graph, &pace_finish},
     {"choco", NULL, &pace_graph, &pace_finish},
 };
 

@@ -302,6 +302,11 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "step 0.3"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
+        {"muloco",
+         "muloco: every 30 steps, training waits, exchange group:auto over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule nesterov lr 0.9 momentum 0.8"},
+        {"qg-dsgdm:H=2", "qg-dsgdm: every 2 steps, training waits, exchange edges over ring, codec "
+                         "f32, rule mean, quasi-global momentum 0.9"},
         {"gasloc", "gasloc: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule accelerated lr 0.7 momentum 0.5 alpha 1"},
         {"codistill", "codistill: every 100 steps, exchange group:auto over complete up to 16 "
