@@ -228,6 +228,9 @@ replica/learners/replica_validate.c @ unit_replica_validate @ a model that was v
 replica/plane/plane.c @ unit_replica_plane @ a trunk has one layer more @ s/begun > layers/begun > layers + 1/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
+averaging/rule/accelerated.c @ unit_averaging_rule_accelerated @ momentum is that of z @ s/\(gain \+ pull\)/(gain)/
+averaging/rule/accelerated.c @ unit_averaging_rule_accelerated @ a late edge counts without its momentum @ s/\(1 \+ v\) \* pull/pull/
+averaging/rule/accelerated.c @ unit_averaging_rule_accelerated @ what a codec takes away is told never @ s/before \+ gain \/ rate/before + gain/
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/
 base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/

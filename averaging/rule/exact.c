@@ -210,6 +210,7 @@ static void exact_keep(const struct rule *rule, uint32_t slot, float weight, flo
 
 const struct rule_ops rule_exact_diffusion = {
     .name = "exact-diffusion",
+    .sums_to_zero = true,
     .create = exact_create,
     .destroy = exact_destroy,
     .set_members = exact_set_members,

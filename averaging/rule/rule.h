@@ -26,7 +26,8 @@ struct rule_view {
 struct rule_settings { /* of the outer rules; the mean has none */
     float rate;        /* of the outer step; elastic: the moving rate beta = n alpha */
     float momentum;    /* of the outer step, in [0, 1) */
-    float share;       /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
+    float share;       /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n;
+                          accelerated: how much of the way to the others, in (0, 1] */
     size_t memory;     /* exact-diffusion: the first so many values have one; 0: all */
     size_t stepped;    /* outer rules: the first so many values step; 0: all. The rest are means */
     bool has_momentum; /* false, block alone: 1 - 1/n, n the members of the round */
@@ -43,6 +44,8 @@ struct rule_ops {
     bool is_paired;    /* keeps an anchor of the peer's own: for pair exchanges alone */
     bool is_push;      /* for the push exchange, and for no other */
     bool keeps_weight; /* of what it absorbs: what is too far away comes nearer, and counts whole */
+    bool sums_to_zero; /* what it keeps does, over the swarm, see edge/edges.c: for rounds of
+                          neighbours alone. Its late() is for what keep() gave */
     /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: out of memory.
      */
     struct rule *(*create)(size_t values, const struct rule_settings *settings);
@@ -120,18 +123,22 @@ struct rule_ops {
     void (*keep)(const struct rule *rule, uint32_t slot, float weight, float *difference);
 
     /** Before encoding: the snapshot becomes what the others are told. NULL: it is that already.
-     *  `has_moved`: there were steps since the last round. Who has it keeps state that adds up to
-     * zero over the swarm, see edge/edges.c; its late() is for what keep() gave. */
+     *  `has_moved`: there were steps since the last round. settle() gives the difference to the
+     *  model all the same; in rounds of groups the first plane of state() is then where it leads. */
     void (*prepare)(struct rule *rule, float *snapshot, bool has_moved);
 };
 
 extern const struct rule_ops rule_mean, rule_push, rule_exact_diffusion;
 extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
-extern const struct rule_ops rule_heavy_ball;
+extern const struct rule_ops rule_heavy_ball, rule_accelerated;
 
 /** rule_heavy_ball: with a rate below this the peers of a swarm of any size come together in mean
  *  square (two peers bear more); `momentum` in [0, 1). */
 float heavy_ball_rate_max(float momentum);
+
+/** rule_accelerated: with a momentum below this random pairs of a large swarm come together in mean
+ *  square; `alpha` in (0, 1] is the settings' share. */
+float accelerated_momentum_max(float alpha);
 
 enum { RULE_SLOTS_MAX = 8 };
 

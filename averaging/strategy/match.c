@@ -78,6 +78,7 @@ void strategy_follow_exchange(const struct strategy_specs *specs, struct strateg
         strategy->rule = &rule_mean; /* springs along edges need no centre */
         strategy->alpha = strategy->rule_settings.share;
         strategy->beta = strategy->rule_settings.rate;
+        strategy->rule_settings = (struct rule_settings){.rate = 0};
     }
     if (strategy_is_given(specs->rule) || is_push == strategy->rule->is_push) return;
     if (is_push && strategy->rule != &rule_mean) return;
@@ -302,6 +303,46 @@ static enum rc match_robust(const struct strategy_specs *specs, struct strategy 
                      strategy->name, reason);
 }
 
+/* With weights alone an eigenvalue of a graph's matrix may be near -1, and momentum v bears none
+ * below -1 / (1 + 2 v). Rings and complete graphs have none below -1/3, lazy ones none below 0. */
+static float way_that_bears(const struct strategy *strategy)
+{
+    const struct topology *topology = &strategy->topology;
+    float v = strategy->rule_settings.momentum;
+
+    if (!strategy->exchange->is_graph || topology->is_lazy) return 1;
+    if (topology->kind == TOPOLOGY_RING || topology->kind == TOPOLOGY_COMPLETE) return 1;
+    return (1 + v) / (1 + 2 * v);
+}
+
+static enum rc match_accelerated(struct strategy *strategy, struct fault *why)
+{
+    struct rule_settings *settings = &strategy->rule_settings;
+    float most = way_that_bears(strategy), momentum_max;
+
+    if (strategy->rule != &rule_accelerated) return RC_OK;
+    if (strategy->exchange->has_mirrors) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: copies of neighbours follow their models late, and the "
+                         "momentum of rule accelerated would make more of that in each round; use "
+                         "--exchange edges",
+                         strategy->name);
+    }
+    if (settings->share == 0) settings->share = most;
+    if (settings->share > most) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: with momentum %g the step towards all neighbours of a "
+                         "graph may be no more than alpha %.3g; give less, or leave it out",
+                         strategy->name, (double)settings->momentum, (double)most);
+    }
+    momentum_max = accelerated_momentum_max(settings->share);
+    if (strategy->exchange != &exchange_pair || settings->momentum < momentum_max) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging %s: with momentum %g pairs drift apart instead of coming "
+                     "together; take less than %.3g, or --topology complete",
+                     strategy->name, (double)settings->momentum, (double)momentum_max);
+}
+
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
     const struct rule_settings *settings = &strategy->rule_settings;
@@ -318,7 +359,7 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
                          "send; use --exchange push, or another rule",
                          strategy->name, strategy->exchange->name);
     }
-    if (strategy->rule->prepare != NULL && !strategy->exchange->is_graph) {
+    if (strategy->rule->sums_to_zero && !strategy->exchange->is_graph) {
         return fault_set(why, RC_USAGE,
                          "--averaging %s: rule %s is for rounds of neighbours; use --exchange "
                          "edges, or --averaging d2",
@@ -426,6 +467,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_codec(method, strategy, why);
     if (rc == RC_OK) rc = match_end(specs, strategy, why);
     if (rc == RC_OK) rc = match_rule(strategy, why);
+    if (rc == RC_OK) rc = match_accelerated(strategy, why);
     if (rc == RC_OK) rc = match_answers(strategy, why);
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
     if (rc == RC_OK) rc = match_moments(strategy, why);

@@ -26,6 +26,10 @@
     {                                                                                              \
         .rate = 0.7f, .momentum = 0.5f, .has_momentum = true                                       \
     }
+#define OUTER_ACCELERATED                                                                          \
+    {                                                                                              \
+        .rate = 0.7f, .momentum = 0.5f, .has_momentum = true                                       \
+    }
 #define STEPS_H                                                                                    \
     {                                                                                              \
         .key = "H", .kind = SETTING_EVERY                                                          \
@@ -116,6 +120,19 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_nesterov,
      .rule_settings = OUTER_NESTEROV,
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Diloco around Muon, with longer outer steps, every H steps (30): H=N, lr=X (0.9),
+     * momentum=X (0.8). Therien et al. 2025, arXiv:2505.23725. */
+    {.name = "muloco",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 30,
+     .exchange = &exchange_group,
+     .rule = &rule_nesterov,
+     .rule_settings = {.rate = 0.9f, .momentum = 0.8f, .has_momentum = true},
+     .optimizer = "muon:beta=0.9,wd=0.00125",
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
@@ -241,6 +258,18 @@ static const struct method methods[] = {
      .exchange = &exchange_edges,
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING}},
+    /* Dpsgd with a momentum of how the mixed model moves: H=N (1), momentum=X (0.9). Lin et al.
+     * 2021, arXiv:2102.04761. */
+    {.name = "qg-dsgdm",
+     .is_averaging = true,
+     .waits = true,
+     .quasi_global = 0.9f,
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .optimizer = "sgd:lr=0.02",
+     .settings = {STEPS_H, {.key = "momentum", .kind = SETTING_QUASI, .min = 1e-3, .max = 0.999}}},
     /* Diloco's outer step between two at a time, every H steps (50): H=N, lr=X (0.7),
      * momentum=X (0.5). Kolehmainen et al. 2025, arXiv:2506.10911. */
     {.name = "noloco",
@@ -254,6 +283,21 @@ static const struct method methods[] = {
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Diloco's outer step along with whoever is met, every H steps (50): H=N, lr=X (0.7),
+     * momentum=X (0.5), alpha=X of the way to the others (1, on graphs what momentum bears).
+     * Cagnasso et al. 2026, arXiv:2606.11081. */
+    {.name = "gasloc",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 50,
+     .exchange = &exchange_pair,
+     .rule = &rule_accelerated,
+     .rule_settings = OUTER_ACCELERATED,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 0.05, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  {.key = "alpha", .kind = SETTING_WAY, .min = 1e-6, .max = 1}}},
     /* Each peer trains with rates of its own, and who is clearly worse copies another's model and
      * changes its rates: every=N steps to a score (100), margin=X (0.02), spread=X of the first
      * rates (3), resample=X (0.25). Jaderberg et al. 2017, arXiv:1711.09846. */
@@ -312,6 +356,7 @@ const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
         {&rule_block, OUTER_BLOCK},
         {&rule_elastic, OUTER_ELASTIC},
         {&rule_heavy_ball, OUTER_HEAVY_BALL},
+        {&rule_accelerated, OUTER_ACCELERATED},
         {.ops = &rule_push},
         {.ops = &rule_exact_diffusion},
     };

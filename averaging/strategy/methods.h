@@ -15,7 +15,9 @@ enum setting_kind {
     SETTING_SWITCH,   /* steps before which every step has a round */
     SETTING_RATE,     /* of the rule */
     SETTING_MOMENTUM, /* of the rule */
-    SETTING_SHARE,    /* of the rule */
+    SETTING_QUASI,    /* momentum of the mixed model's movement */
+    SETTING_SHARE,    /* of the rule, in place of a rate */
+    SETTING_WAY,      /* of the rule: how much of the way to the others */
     SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
     SETTING_ALPHA,    /* of springs */
     SETTING_BETA,     /* the same, as a share of the graph's weights */
@@ -43,6 +45,7 @@ struct method {
     bool waits, overlaps;
     float beta; /* of edges */
     bool tracks;
+    float quasi_global;
     const char *optimizer; /* that goes with it, if none is given; or NULL */
     uint64_t every_steps, switch_steps, stale_steps;
     double chance;

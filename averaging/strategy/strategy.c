@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 32, RULES_MAX = 16 };
+enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 48, RULES_MAX = 16 };
 enum { SAMPLES_MAX = 100000000 };
 
 static const struct exchange_ops *const exchanges[] = {
@@ -121,6 +121,8 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     case SETTING_MOMENTUM:
         rule->has_momentum = true;
         return parse_share(spec, value, setting, &rule->momentum, why);
+    case SETTING_QUASI:
+        return parse_share(spec, value, setting, &strategy->quasi_global, why);
     case SETTING_STALE:
         return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
     case SETTING_CHANCE:
@@ -132,6 +134,7 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     case SETTING_RESAMPLE:
         return parse_chance(spec, value, setting, &strategy->population.resample, why);
     case SETTING_SHARE:
+    case SETTING_WAY:
         return parse_share(spec, value, setting, &rule->share, why);
     case SETTING_ORDER:
         return parse_order(spec, value, strategy, why);
@@ -286,6 +289,7 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->overlaps = method->overlaps;
     strategy->optimizer = method->optimizer;
     strategy->tracks = method->tracks;
+    strategy->quasi_global = method->quasi_global;
     strategy->mixes_answers = method->mixes_answers;
     strategy->answers = method->answers;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
@@ -453,6 +457,11 @@ bool strategy_is_patient(const struct strategy *strategy)
 {
     return strategy->exchange->is_group && !strategy->waits && !strategy->overlaps &&
            !strategy->at_end;
+}
+
+bool strategy_steps(const struct strategy *strategy)
+{
+    return strategy->rule_settings.rate > 0;
 }
 
 bool strategy_may_relay(const struct strategy *strategy)

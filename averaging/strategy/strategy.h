@@ -53,6 +53,8 @@ struct strategy {
     bool mixes_answers; /* and no parameters: `answers` */
     struct strategy_answers answers;
     bool tracks; /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
+    float quasi_global; /* momentum formed from how the mixed model moves, in (0, 1):
+                           peer/node/lane/quasi_global.c; 0: there is none */
     const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
     struct topology topology; /* as given; strategy_topology() says what to use */
@@ -81,6 +83,8 @@ MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strat
  * can have, and most would be left out. */
 MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers,
                                       struct fault *why);
+/** Does its rule take a step with a rate from an anchor, so that all need the same settings? */
+bool strategy_steps(const struct strategy *strategy);
 /** May sums of several members be encoded again on their way? Only then are schedules other than
  *  direct of use: not where a codec rounds to few levels, or each clips around its own values. */
 bool strategy_may_relay(const struct strategy *strategy);

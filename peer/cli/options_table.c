@@ -339,9 +339,9 @@ const struct option_row option_rows[] = {
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
-     "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, "
-     "noloco, pbt, codistill or ec-dnn, with settings as in local-sgd:H=16; docs/methods.md tells "
-     "them apart; each flag below replaces one part of it",
+     "muloco, easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, "
+     "qg-dsgdm, noloco, gasloc, pbt, codistill or ec-dnn, with settings as in local-sgd:H=16; "
+     "docs/methods.md tells them apart; each flag below replaces one part of it",
      OF_RUN},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "with whom: complete, groups:SIZE, grid:SIZE, pairs (those on faster lines more often; "
@@ -363,7 +363,7 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, "
-     "heavy-ball, push-sum or exact-diffusion (default by method)",
+     "heavy-ball, accelerated, push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,
      "what guards against peers that lie. clip: the farther away a peer's values are, beyond what "

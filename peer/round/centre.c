@@ -22,8 +22,20 @@ void round_centre_begin(struct round *round)
     round->has_centre = true;
 }
 
+/* Where settle() has led: `own` plus the difference, but where others were told something else than
+ * the model. */
+static const float *left_at(const struct round *round)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+    const float *planes[RULE_STATE_MAX];
+
+    return rule->prepare != NULL && rule->state(round->rule, planes) > 0 ? planes[0] : NULL;
+}
+
 void round_centre_move(struct round *round, const uint8_t *bitmap, const float *difference)
 {
+    const float *there = round->centre == NULL ? NULL : left_at(round);
+
     if (round->centre == NULL) return;
     for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
         struct range range = round_chunk_range(round, chunk);
@@ -32,7 +44,7 @@ void round_centre_move(struct round *round, const uint8_t *bitmap, const float *
 
         if ((bitmap[chunk / 8] >> chunk % 8 & 1) == 0) continue;
         for (size_t i = 0; i < range.count; i++) {
-            centre[i] = own[i] + step[i];
+            centre[i] = there != NULL ? there[range.first + i] : own[i] + step[i];
         }
     }
 }

@@ -65,14 +65,15 @@ static void settings_print(const struct strategy *strategy, char text[8])
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
     const struct rule_settings *settings = &strategy->rule_settings;
-    const float steps[] = {settings->share > 0 ? 0 : settings->rate, settings->share,
+    const bool is_by_share = settings->share > 0 && !settings->has_momentum;
+    const float steps[] = {is_by_share ? 0 : settings->rate, settings->share,
                            settings->has_momentum ? settings->momentum : -1};
     uint8_t bytes[sizeof steps];
     struct digest digest;
     uint32_t bits;
 
     text[0] = '\0';
-    if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
+    if (!strategy_steps(strategy)) return;
     for (size_t i = 0; i < ARRAY_COUNT(steps); i++) {
         store_le_float(bytes + 4 * i, steps[i]);
     }
@@ -124,7 +125,7 @@ static bool round_allocate(struct round *round)
         .schema = round->options.schema,
         .chunks = round->chunks,
         .alpha = &round->alpha,
-        .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
+        .has_memory = strategy->rule->sums_to_zero || strategy->tracks,
         .mirror = round->ops->has_mirrors ? &round->mirror_before : NULL,
         .clips = strategy->clips,
         .bounds = &round->bounds,
@@ -394,7 +395,7 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 
 void round_set_ramp(struct round *round, uint32_t rounds)
 {
-    if (!round->ops->is_of_two || round->options.strategy->rule->is_paired) return;
+    if (!round->ops->is_of_two || strategy_steps(round->options.strategy)) return;
     round->ramp = rounds;
     round->alpha = ROUND_ALPHA * (float)(rounds + 1) / (float)(ROUND_RAMP + 1);
 }

@@ -275,6 +275,20 @@ static enum rc read_trunk(const struct session *session, uint32_t *trunk, struct
     return RC_OK;
 }
 
+/* Momentum of the mixed model is in the gradients that the optimizer is given. */
+static enum rc check_optimizer(const struct strategy *strategy, const char *optimizer,
+                               struct fault *why)
+{
+    const size_t count = strcspn(optimizer == NULL ? "" : optimizer, ":");
+
+    if (strategy->quasi_global == 0 || optimizer == NULL) return RC_OK;
+    if (count == 3 && strncmp(optimizer, "sgd", count) == 0) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--optimizer %s: --averaging %s has a momentum of its own, formed from how the "
+                     "mixed model moves; use sgd",
+                     optimizer, strategy->name);
+}
+
 static enum rc create_learner(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -310,6 +324,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
     enum rc rc = settings_read_labels(options, labels, sizeof labels, why);
 
     if (rc == RC_OK) rc = read_trunk(session, &replica.trunk, why);
+    if (rc == RC_OK) rc = check_optimizer(&session->strategy, replica.optimizer, why);
     if (rc == RC_OK) rc = command_backend(options, &session->backend, why);
     if (rc != RC_OK) return rc;
     CHECK(prefetch_parse(options_text(options, "prefetch"), &replica.prefetch));

@@ -335,7 +335,7 @@ static void tell_inexact(struct session *session)
     const struct strategy *strategy = &session->strategy;
     const char *given = options_text(session->options, "optimizer");
 
-    if (strategy->rule->prepare == NULL) return;
+    if (!strategy->rule->sums_to_zero) return;
     if (given == NULL) given = strategy->optimizer;
     if (given == NULL) given = layers_training(options_text(session->options, "model")).optimizer;
     for (size_t i = 0; i < ARRAY_COUNT(linear); i++) {

@@ -102,6 +102,8 @@ struct learner_ops {
     /** Multiply the learning rate, on top of its schedule, from the next step on; > 0. NULL: there
      *  is none to multiply. */
     void (*set_rate_factor)(struct learner *learner, double factor);
+    /** The learning rate of the next step, with its schedule and set_rate_factor(). */
+    double (*step_rate)(const struct learner *learner);
     /** The three of population-based training (averaging/core/population.h); NULL: it cannot be
      *  trained so. The rates as they are, and from the next step on. */
     struct learner_rates (*rates)(const struct learner *learner);

@@ -318,6 +318,13 @@ static enum rc quadratic_load(struct learner *learner, const struct tensor_file 
     return RC_OK;
 }
 
+static double quadratic_step_rate(const struct learner *learner)
+{
+    const struct quadratic *q = quadratic_peek(learner);
+
+    return q->rate_factor * q->options.learning_rate;
+}
+
 static void quadratic_set_rate_factor(struct learner *learner, double factor)
 {
     CHECK(factor > 0.0);
@@ -418,6 +425,7 @@ static const struct learner_ops quadratic_ops = {
     .assign_section = quadratic_assign,
     .set_step = quadratic_set_step,
     .set_rate_factor = quadratic_set_rate_factor,
+    .step_rate = quadratic_step_rate,
     .rates = quadratic_rates,
     .set_rates = quadratic_set_rates,
     .validate = quadratic_validate,

@@ -265,6 +265,13 @@ static void replica_set_updates(struct learner *learner, uint64_t updates)
     replica_of(learner)->updates = updates;
 }
 
+static double replica_step_rate(const struct learner *learner)
+{
+    const struct replica *r = (const struct replica *)learner;
+
+    return r->optimizer.lr * r->rate_factor * schedule_factor(&r->schedule, r->step);
+}
+
 static void replica_set_rate_factor(struct learner *learner, double factor)
 {
     CHECK(factor > 0);
@@ -300,6 +307,7 @@ const struct learner_ops replica_ops = {
     .updates = replica_updates,
     .set_updates = replica_set_updates,
     .set_rate_factor = replica_set_rate_factor,
+    .step_rate = replica_step_rate,
     .rates = replica_rates,
     .set_rates = replica_set_rates,
     .validate = replica_validate,

@@ -15,10 +15,12 @@ static const struct row {
     {"moshpit", NULL, &pace_group, &pace_finish},
     {"ad-psgd", NULL, &pace_pair, &pace_finish},
     {"noloco", NULL, &pace_pair, &pace_finish},
+    {"gasloc", NULL, &pace_pair, &pace_finish},
     {"push-sum", NULL, &pace_push, &pace_finish},
     {"osgp", NULL, &pace_push, &pace_finish},
     {"gosgd", "time=5s", &pace_push, &pace_finish},
     {"dpsgd:H=4", NULL, &pace_graph, &pace_finish},
+    {"qg-dsgdm", NULL, &pace_graph, &pace_finish},
     {"choco", NULL, &pace_graph, &pace_finish},
 };
 

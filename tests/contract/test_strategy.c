@@ -170,6 +170,11 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "choco:H=2,H=3"}, RC_USAGE, "column 11"},
         {{.averaging = "choco", .topology = "one-peer-exponential"}, RC_USAGE, "mirror"},
         {{.averaging = "noloco:momentum=0.9"}, RC_USAGE, "here 0.38"},
+        {{.averaging = "gasloc:momentum=0.8"}, RC_USAGE, "less than 0.781"},
+        {{.averaging = "gasloc", .exchange = "mirror"}, RC_USAGE, "use --exchange edges"},
+        {{.averaging = "gasloc:alpha=1", .exchange = "edges", .topology = "torus"},
+         RC_USAGE,
+         "no more than alpha 0.75"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
         {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
@@ -338,6 +343,13 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "step 0.3"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
+        {"muloco",
+         "muloco: every 30 steps, training waits, exchange group:auto over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule nesterov lr 0.9 momentum 0.8"},
+        {"qg-dsgdm:H=2", "qg-dsgdm: every 2 steps, training waits, exchange edges over ring, codec "
+                         "f32, rule mean, quasi-global momentum 0.9"},
+        {"gasloc", "gasloc: every 50 steps, training waits, exchange pair over pairs, codec f32, "
+                   "rule accelerated lr 0.7 momentum 0.5 alpha 1"},
         {"codistill", "codistill: every 100 steps, exchange group:auto over complete up to 16 "
                       "peers, groups:8 beyond, codec f32, rule mean of answers, learned by 1"},
         {"codistill:H=20,samples=2000,lambda=0.5,burn=60",
@@ -413,6 +425,7 @@ static void every_method_that_can_has_a_guard(void **state)
         {{.averaging = "local-sgd", .exchange = "group:direct"}, true, false},
         {{.averaging = "ad-psgd"}, true, false},
         {{.averaging = "noloco"}, true, false},
+        {{.averaging = "gasloc"}, true, false},
         {{.averaging = "local-sgd", .exchange = "pair"}, true, false},
         {{.averaging = "local-sgd", .exchange = "group:tree"}, false, true},
         {{.averaging = "one-shot"}, false, true},

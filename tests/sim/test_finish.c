@@ -113,7 +113,8 @@ static void all_methods_end_closer(void **state)
     /* A part of the others at a time, or a part of the way. */
     static const char *const methods[] = {
         "ad-psgd",  "ad-psgd:H=16", "moshpit:H=16", "easgd",  "dpsgd",  "choco",  "d2",
-        "push-sum", "osgp",         "gosgd:p=0.1",  "aeasgd", "eamsgd", "noloco", "push-sum:H=16"};
+        "push-sum", "osgp",         "gosgd:p=0.1",  "aeasgd", "eamsgd", "noloco", "gasloc",
+        "push-sum:H=16"};
 
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         create(m + 1, methods[m], NULL);
@@ -278,7 +279,8 @@ static void whatever_happens_all_end(void **state)
     (void)state;
     static const char *const methods[] = {"local-sgd:H=16", "allreduce", "diloco:H=50", "ad-psgd",
                                           "moshpit:H=4",    "dpsgd",     "aeasgd",      "choco",
-                                          "push-sum",       "osgp",      "noloco:H=20", "d2"};
+                                          "push-sum",       "osgp",      "noloco:H=20", "d2",
+                                          "gasloc:H=20"};
 
     FOR_EACH_SEED (seed, 24) {
         double speeds[PEERS];
@@ -289,7 +291,7 @@ static void whatever_happens_all_end(void **state)
             speeds[i] = rng_below(&rng, 3) == 0 ? 0.2 + rng_unit(&rng) : 1;
         }
         seen.begins_alone = true;
-        create(seed, methods[seed % 12], speeds);
+        create(seed, methods[seed % ARRAY_COUNT(methods)], speeds);
         seen.begins_alone = false;
         swarm_start(seen.cluster, PEERS);
         for (int fault = 0; fault < 6; fault++) {

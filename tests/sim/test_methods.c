@@ -30,6 +30,9 @@ static const char *const methods[] = {
     "d2:H=2",
     "gradient-tracking",
     "noloco:H=4",
+    "gasloc:H=4",
+    "muloco:H=4",
+    "qg-dsgdm",
     "choco",
     "choco:H=4,order=a,gamma=0.5",
     "push-sum:H=4",
@@ -222,6 +225,42 @@ static void a_full_grid_is_exact_after_two_rounds(void **state)
     cluster_destroy(cluster);
 }
 
+/* Complete peers with non-IID data: with diloco's rate and momentum, gasloc goes its way where all
+ * are in one group. */
+static void gasloc_over_all_is_diloco(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"diloco:H=4", "gasloc:H=4,momentum=0.9"};
+    static float planes[2][4][VALUES];
+    uint64_t rounds[2];
+    double apart = 0, way = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct cluster_options options = {.peers = 4,
+                                          .start_with = 4, /* nobody misses a round */
+                                          .topology = "complete",
+                                          .centre_spread = 1,
+                                          .learning_rate = 0.01};
+        struct cluster *cluster = start(options, 7, specs[i]);
+
+        cluster_run(cluster, 2 * NS_PER_S);
+        rounds[i] = swarm_report(cluster, 1).rounds_ok;
+        for (uint32_t p = 0; p < 4; p++) {
+            cluster_plane(cluster, p, planes[i][p]);
+        }
+        cluster_destroy(cluster);
+    }
+    assert_true(rounds[0] > 20);
+    assert_int_equal(rounds[0], rounds[1]);
+    for (uint32_t p = 0; p < 4; p++) {
+        for (size_t k = 0; k < VALUES; k++) {
+            apart = fmax(apart, fabs((double)(planes[0][p][k] - planes[1][p][k])));
+            way = fmax(way, fabs((double)planes[0][p][k]));
+        }
+    }
+    if (!(apart < 1e-5 * way)) fail_msg("%g apart, of values up to %g", apart, way);
+}
+
 /* Rates as last set, by peer; learners have no context of their own. */
 static struct learner_ops spied[4];
 static struct learner *learners[4];
@@ -292,6 +331,8 @@ static void unlike_methods_are_not_mixed(void **state)
         {"easgd:tau=4", "diloco:H=4"},
         {"diloco:H=4", "diloco:H=4,lr=0.6"},
         {"noloco:H=4", "noloco:H=4,momentum=0.4"},
+        {"gasloc:H=4", "noloco:H=4"},
+        {"gasloc:H=4", "gasloc:H=4,alpha=0.9"},
         {"local-sgd:H=4", "ad-psgd"},
         {"local-sgd:H=4", "push-sum"},
         {"local-sgd:H=4", "one-shot"},
@@ -360,6 +401,7 @@ int main(void)
         cmocka_unit_test(training_waits_where_the_method_says_so),
         cmocka_unit_test(nobody_waits_for_the_dead),
         cmocka_unit_test(springs_may_pull_between_rounds),
+        cmocka_unit_test(gasloc_over_all_is_diloco),
         cmocka_unit_test(the_rate_follows_who_averages),
         cmocka_unit_test(unlike_methods_are_not_mixed),
         cmocka_unit_test(one_that_starts_anew_alike_is_mixed_with),

@@ -160,6 +160,7 @@ void lane_destroy(struct node *node)
     mem_free(lane->tracking.tracker);
     mem_free(lane->tracking.gradient);
     mem_free(lane->tracking.last);
+    lane_quasi_global_deinit(&lane->global);
     lane_answer_deinit(node);
     if (lane->snapshot != NULL) lane->snapshot->ops->destroy(lane->snapshot);
     mem_free(lane);

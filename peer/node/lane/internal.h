@@ -23,6 +23,13 @@ struct lane_tracking {
     uint64_t restarts;
 };
 
+/* Of quasi-global momentum: made with the first step. */
+struct lane_quasi_global {
+    float *momentum, *before, *scratch; /* [values]: m, and x as the last round left it */
+    uint64_t steps;                     /* since then */
+    bool has_before;
+};
+
 /* How far it is to the goal, see left.c. */
 struct lane_left {
     uint64_t mark_ns, mark_steps; /* own steps then */
@@ -87,9 +94,10 @@ struct lane_state {
     enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
     bool has_before;         /* a model given up is on disk, and no checkpoint was made since */
 
-    /* tracking.c, pull.c */
+    /* tracking.c, quasi_global.c, pull.c */
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
     struct lane_tracking tracking;
+    struct lane_quasi_global global;
     struct lane_pulls pulls;
 
     struct lane_answering answering; /* answer.c */
@@ -115,9 +123,18 @@ void lane_left_stepped(struct node *node);
 /* tracking.c: in the lane */
 /** The model was replaced. */
 void lane_tracking_reset(struct node *node);
-/** See learner.h; the same without a tracker. */
+/** See learner.h; the same where steps go along nothing but their gradients. */
 MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps,
                                      struct train_report *report);
+
+/* quasi_global.c: in the lane */
+/** One step along the momentum and a gradient. */
+MUST_USE enum rc lane_quasi_global_step(struct node *node, struct train_report *report);
+/** A round has moved the model. */
+MUST_USE enum rc lane_quasi_global_mixed(struct node *node);
+/** It begins anew. */
+void lane_quasi_global_reset(struct node *node);
+void lane_quasi_global_deinit(struct lane_quasi_global *global);
 
 /* rate.c */
 /** The learning rate of the next `steps` steps, by who averages. */

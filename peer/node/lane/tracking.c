@@ -83,14 +83,15 @@ static enum rc step(struct node *node, struct train_report *report)
 MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps, struct train_report *report)
 {
     struct train_report one = {0}, sum = {0};
+    const bool tracks = node->options.strategy->tracks;
 
-    if (!node->options.strategy->tracks) {
+    if (!tracks && node->options.strategy->quasi_global == 0) {
         return node->lane->learner->ops->train(node->lane->learner, steps, &node->lane->must_stop,
                                                report);
     }
-    if (!make(&node->lane->tracking, node->values)) return RC_NOMEM;
+    if (tracks && !make(&node->lane->tracking, node->values)) return RC_NOMEM;
     while (sum.steps < steps && !atomic_load(&node->lane->must_stop)) {
-        enum rc rc = step(node, &one);
+        enum rc rc = tracks ? step(node, &one) : lane_quasi_global_step(node, &one);
 
         if (rc != RC_OK) return rc;
         sum.steps++;
@@ -177,6 +178,7 @@ MUST_USE enum rc lane_plane_import(struct node *node, const float *difference)
     for (size_t i = 0; rc == RC_OK && tracking->has_tracker && i < node->values; i++) {
         tracking->tracker[i] += behind[i];
     }
+    if (rc == RC_OK) rc = lane_quasi_global_mixed(node);
     if (rc != RC_OK || node->options.strategy->moments != MOMENTS_RESET) return rc;
     return lane_moments_begin_anew(node);
 }
@@ -194,4 +196,5 @@ struct snapshot *lane_snapshot(const struct node *node)
 void lane_tracking_reset(struct node *node)
 {
     node->lane->tracking.has_tracker = false;
+    lane_quasi_global_reset(node);
 }
