@@ -85,10 +85,10 @@ static void conv_check(const struct conv_options *o)
     CHECK(o->in.channels % o->in.block == 0 && (!o->is_local || o->groups == 1));
 }
 
-/* Of our own: oneDNN 2.x has Winograd's algorithm for AVX-512 only, and slower. */
+/* In float32, which is as good for who asked for bf16 unless matrix units multiply that. */
 static bool may_take_winograd(const struct cpu_backend *cpu)
 {
-    return cpu->options.convolution == CPU_CONVOLUTION_AUTO && !cpu->is_bf16;
+    return cpu->options.convolution == CPU_CONVOLUTION_AUTO && !(cpu->is_bf16 && cpu_has(CPU_AMX));
 }
 
 static enum rc cpu_conv_create(struct backend *backend, const struct conv_options *options,

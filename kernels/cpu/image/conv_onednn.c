@@ -4,11 +4,9 @@
  * rewritten back. Each pass tries forms in a fixed order and takes the first that the library is
  * fast at, so the choice depends on shape and processor only:
  *   - bfloat16 operands, where the backend wants them and they win;
- *   - Winograd's algorithm (Lavin, Gray 2015, arXiv:1509.09308), asked for by name: left to itself
- *     the library declines it for few images, and slices of few images are what keeps a training
- *     step in the cache;
- *   - the direct algorithm on the layout the images have, with a channels-last output where the
- *     channels fill no blocks, and at last on rewritten images.
+ *   - the layout the images have, with a channels-last output where the channels fill no blocks,
+ *     and at last rewritten images.
+ * Its Winograd algorithm is not asked for: ours is faster (conv_winograd.c).
  */
 #include "kernels/cpu/onednn.h"
 
@@ -31,15 +29,8 @@ enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_option
 
 #include <string.h>
 
-/* Winograd's transforms of the weights are paid once a call, so there must be enough pixels; its
- * rival for weight gradients is slower, so there fewer are enough. */
 enum {
-    WINOGRAD_KERNEL = 3,
-    WINOGRAD_BLOCK = 16,
-    WINOGRAD_PIXELS = 512,
-    WINOGRAD_WEIGHTS_PIXELS = 192,
-    BF16_CHANNELS_MIN = 3,      /* fewer do not fill the pairs that bfloat16 multiplies */
-    BF16_FILTERS_MAX = 32 * 32, /* without matrix units Winograd in float32 wins beyond */
+    BF16_CHANNELS_MIN = 3, /* fewer do not fill the pairs that bfloat16 multiplies */
     SCRATCH_ALIGN = 64,
 };
 
@@ -76,14 +67,13 @@ struct conv_onednn {
 
 /* One thing to try. */
 struct attempt {
-    dnnl_alg_kind_t algorithm;
     dnnl_data_type_t type; /* of what the library reads, but for biases */
     bool chooses_x, chooses_y;
     bool is_last;  /* channels-last output */
     bool is_final; /* the library's own im2col will do */
 };
 
-enum { ATTEMPTS_MAX = 6 };
+enum { ATTEMPTS_MAX = 5 };
 
 static struct conv_onednn *onednn_of(struct conv *conv)
 {
@@ -152,7 +142,7 @@ static enum rc attempt_describe(const struct conv_onednn *c, dnnl_prop_kind_t di
     bool is_forward = direction == dnnl_forward_training;
     struct onednn_convolution convolution = {
         .direction = direction,
-        .algorithm = attempt->algorithm,
+        .algorithm = dnnl_convolution_direct,
         .bias = o->with_bias && direction != dnnl_backward_data ? c->bias : NULL,
         .strides = {o->stride, o->stride},
         .padding = {o->padding_height, o->padding_width},
@@ -207,26 +197,9 @@ static bool has_matrix_units(dnnl_primitive_desc_t description)
     return status == dnnl_success && strstr(name, "amx") != NULL;
 }
 
-static bool winograd_pays(const struct conv_options *o, dnnl_prop_kind_t direction)
+static bool bf16_pays(const struct conv_onednn *c, dnnl_primitive_desc_t description)
 {
-    uint64_t pixels = (uint64_t)o->images * o->in.height * o->in.width;
-
-    if (o->kernel_height != WINOGRAD_KERNEL || o->kernel_width != WINOGRAD_KERNEL) return false;
-    if (o->stride != 1 || o->dilation != 1 || o->groups != 1) return false;
-    if (o->in.channels % WINOGRAD_BLOCK != 0 || o->out_channels % WINOGRAD_BLOCK != 0) return false;
-    return pixels >= (direction == dnnl_backward_weights ? (uint64_t)WINOGRAD_WEIGHTS_PIXELS
-                                                         : (uint64_t)WINOGRAD_PIXELS);
-}
-
-static bool bf16_pays(const struct conv_onednn *c, dnnl_prop_kind_t direction,
-                      dnnl_primitive_desc_t description)
-{
-    const struct conv_options *o = &c->options;
-
-    if (has_matrix_units(description)) return true;
-    if (!winograd_pays(o, direction)) return o->in.channels >= BF16_CHANNELS_MIN;
-    return direction != dnnl_backward_weights &&
-           (uint64_t)o->in.channels * o->out_channels <= BF16_FILTERS_MAX;
+    return has_matrix_units(description) || c->options.in.channels >= BF16_CHANNELS_MIN;
 }
 
 /* Try one form; RC_UNSUPPORTED leaves the pass empty. */
@@ -236,7 +209,7 @@ static enum rc pass_try(struct conv_onednn *c, dnnl_prop_kind_t direction,
     enum rc rc = attempt_describe(c, direction, attempt, &pass->description);
 
     if (rc == RC_OK && !is_fast(pass->description, attempt)) rc = RC_UNSUPPORTED;
-    if (rc == RC_OK && attempt->type == dnnl_bf16 && !bf16_pays(c, direction, pass->description)) {
+    if (rc == RC_OK && attempt->type == dnnl_bf16 && !bf16_pays(c, pass->description)) {
         rc = RC_UNSUPPORTED;
     }
     if (rc == RC_OK && direction == dnnl_forward_training &&
@@ -253,31 +226,20 @@ static enum rc pass_try(struct conv_onednn *c, dnnl_prop_kind_t direction,
 
 static enum rc pass_choose(struct conv_onednn *c, dnnl_prop_kind_t direction, struct pass *pass)
 {
-    const struct conv_options *o = &c->options;
     bool is_forward = direction == dnnl_forward_training;
-    bool is_blocked = o->in.block == WINOGRAD_BLOCK;
     struct attempt attempts[ATTEMPTS_MAX];
     size_t count = 0;
     enum rc rc = RC_UNSUPPORTED;
 
     if (c->backend->is_bf16) {
-        attempts[count++] =
-            (struct attempt){dnnl_convolution_direct, dnnl_bf16, true, true, false, false};
+        attempts[count++] = (struct attempt){dnnl_bf16, true, true, false, false};
     }
-    if (winograd_pays(o, direction)) {
-        attempts[count++] = (struct attempt){
-            dnnl_convolution_winograd, dnnl_f32, !is_blocked, is_forward, false, false};
-    }
-    attempts[count++] =
-        (struct attempt){dnnl_convolution_direct, dnnl_f32, false, is_forward, false, false};
+    attempts[count++] = (struct attempt){dnnl_f32, false, is_forward, false, false};
     if (is_forward) {
-        attempts[count++] =
-            (struct attempt){dnnl_convolution_direct, dnnl_f32, false, false, true, false};
+        attempts[count++] = (struct attempt){dnnl_f32, false, false, true, false};
     }
-    attempts[count++] =
-        (struct attempt){dnnl_convolution_direct, dnnl_f32, true, true, false, false};
-    attempts[count++] =
-        (struct attempt){dnnl_convolution_direct, dnnl_f32, false, is_forward, false, true};
+    attempts[count++] = (struct attempt){dnnl_f32, true, true, false, false};
+    attempts[count++] = (struct attempt){dnnl_f32, false, is_forward, false, true};
     CHECK(count <= ATTEMPTS_MAX);
     for (size_t i = 0; rc == RC_UNSUPPORTED && i < count; i++) {
         rc = pass_try(c, direction, &attempts[i], pass);
