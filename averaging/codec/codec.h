@@ -1,7 +1,17 @@
 /*
- * codec: a float32 chunk to bytes and back, by name; the formats are those of kernels/codec.h. The
- * suite in tests/contract runs on all. Encoded sizes are known from the count alone, before
- * decoding, so hostile bytes cannot make a decoder allocate.
+ * codec: a float32 chunk to bytes and back, as `--codec` names it: `f16`, `topk:0.01`, or
+ * `topk:0.01|int8`, in which the second says how the values are sent that the first has kept. A
+ * codec is a value: found once, copied, compared by its name. Each of codecs[] in codec.c is one
+ * file, or a format of kernels/codec.h; the suite in tests/contract runs on all and tests what each
+ * says of itself.
+ *
+ * Bytes say all that a decoder needs beside the codec and the number of values, so both ends only
+ * have that in common. Where chance decides (random rounding, random places) it is drawn from a
+ * seed of the encoder's: the same seed and values give the same bytes on every machine. A codec
+ * whose decoder needs the seed writes it down.
+ *
+ * The encoded size is bounded by the count, before decoding, and mostly follows from it, so hostile
+ * bytes cannot make a decoder allocate. Pure; any thread.
  */
 #ifndef GRAPEVINE_AVERAGING_CODEC_CODEC_H
 #define GRAPEVINE_AVERAGING_CODEC_CODEC_H
@@ -14,33 +24,79 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct codec_ops {
-    const char *name;
-    enum codec_format format;
-    bool is_lossless;
-    float kept; /* > 0: this share of the values, the others become 0: for differences alone */
-    /** Bytes of `values` encoded values; the same on every peer. */
-    size_t (*encoded_bytes)(size_t values);
-    /** in: [values]; out: encoded_bytes(values). Values are finite; what the format cannot hold is
-     *  clamped (f16: to +-65504). Encoding what was decoded gives the same bytes. */
-    void (*encode)(const float *in, size_t values, uint8_t *out);
-    /** RC_FORMAT unless `count` is encoded_bytes(values); RC_NONFINITE if any value decodes to NaN
-     *  or an infinity, or bytes are none that encode() writes. `out` is then unspecified. */
-    MUST_USE enum rc (*decode)(const uint8_t *in, size_t count, float *out, size_t values);
+enum { CODEC_NAME_BYTES = 32, CODEC_VALUES_MAX = 65536 };
+
+/* What a codec says of itself. x is any chunk, C(x) what it decodes to. */
+struct codec_traits {
+    bool is_lossless;   /* C(x) is x, bit for bit */
+    bool is_idempotent; /* encoding C(x) gives the same bytes */
+    bool is_fine;       /* 8 bits of each value at least: it may be rounded again and again */
+    bool is_difference; /* for differences alone: what it leaves out of a model would be lost */
+    float contraction;  /* d in |x - C(x)|^2 <= (1 - d) |x|^2; 0: not for every x */
+    float kept;         /* < 1: at most this share of the values is no zero */
 };
 
-/** Bytes of a plane, which is encoded chunk by chunk. */
-size_t codec_plane_bytes(const struct codec_ops *codec, size_t values);
+struct codec_settings {
+    uint32_t share_ppm; /* of the values, in millionths */
+};
 
-extern const struct codec_ops codec_f32, codec_f16, codec_bf16, codec_int8;
+struct codec_ops;
 
-/** By `--codec` name. RC_PARSE names the known ones. */
-MUST_USE enum rc codec_find(const char *name, const struct codec_ops **codec, struct fault *why);
+struct codec {
+    const struct codec_ops *ops;
+    struct codec_settings settings;
+    const struct codec_ops *rest; /* of the values that `ops` keeps; NULL: they are float32 */
+    struct codec_settings rest_settings;
+    struct codec_traits traits;
+    char name[CODEC_NAME_BYTES]; /* equal names: equal codecs */
+};
 
-/** Those that keep a share of the values; NULL past the end. `values` up to 65536 at a time. */
-const struct codec_ops *codec_topk_at(size_t index);
+/* `self` is the codec that has these as its `ops`; counts of values are CODEC_VALUES_MAX at most,
+ * but for formats of kernels/codec.h. */
+struct codec_ops {
+    const char *word;         /* its name is this, or this, a colon and its settings */
+    const char *usage;        /* how settings are written, for people; NULL: it has none */
+    enum codec_format format; /* which devices encode too; CODEC_FORMATS: none of them */
+    bool is_sparse;           /* others may follow it in a chain */
+    bool varies;              /* how many bytes it takes depends on the values */
+    /** `text` is what follows the colon. False: it is none of `usage`. */
+    bool (*parse)(const char *text, struct codec_settings *settings);
+    /** The other way round; text: [CODEC_NAME_BYTES]. */
+    void (*print)(const struct codec_settings *settings, char *text);
+    struct codec_traits (*traits)(const struct codec *self);
+    /** Bytes of `values` encoded values at most; the same on every peer, and smaller for fewer. */
+    size_t (*bytes_max)(const struct codec *self, size_t values);
+    /** in: [values], finite; what the format cannot hold is clamped (f16: to +-65504). out:
+     *  bytes_max(values). Returns how many of them there are: all, unless `varies`. */
+    size_t (*encode)(const struct codec *self, uint64_t seed, const float *in, size_t values,
+                     uint8_t *out);
+    /** RC_FORMAT unless `count` is what encode() returns for so many values; RC_NONFINITE if any
+     *  value decodes to NaN or an infinity. Either if bytes are none that encode() writes. `out` is
+     *  then unspecified. */
+    MUST_USE enum rc (*decode)(const struct codec *self, const uint8_t *in, size_t count,
+                               float *out, size_t values);
+};
 
-/** All others in order, for tests and benchmarks; NULL past the end. */
-const struct codec_ops *codec_at(size_t index);
+extern const struct codec codec_f32, codec_f16, codec_bf16, codec_int8;
+extern const struct codec_ops codec_ops_topk;
+
+/** By `--codec` name. RC_PARSE says what is known. */
+MUST_USE enum rc codec_find(const char *name, struct codec *codec, struct fault *why);
+
+/** May `count` bytes be so many values? decode() looks closer. */
+bool codec_is_size(const struct codec *codec, size_t count, size_t values);
+/** Bytes of a plane, which is encoded chunk by chunk, at most. */
+size_t codec_plane_bytes(const struct codec *codec, size_t values);
+/** The name where there is room for `cap` - 1 characters only: itself, or its beginning, '~' and
+ *  four digits of its hash. cap >= 8. */
+void codec_short_name(const struct codec *codec, char *text, size_t cap);
+
+/** What a sparse codec sends its values by. */
+struct codec codec_rest(const struct codec *codec);
+
+/** Those that a model can be sent by, in the order of enum codec_format; NULL past the end. */
+const struct codec *codec_at(size_t index);
+/** One name or more of each other codec, for tests and benchmarks; NULL past the end. */
+const char *codec_example(size_t index);
 
 #endif

@@ -10,12 +10,13 @@
 
 #include "averaging/codec/codec.h"
 
-/** bytes: [encoded_bytes(count)] = C(x - mirror), and mirror moves by what they decode to.
- *  scratch: [count]. RC_NONFINITE: the copy is no number any more and of no use. */
-MUST_USE enum rc mirror_advance(const struct codec_ops *codec, const float *x, float *mirror,
-                                size_t count, float *scratch, uint8_t *bytes);
+/** bytes: [bytes_max(count)] = C(x - mirror), *bytes_count of them, and mirror moves by what they
+ *  decode to. scratch: [count]. RC_NONFINITE: the copy is no number any more and of no use. */
+MUST_USE enum rc mirror_advance(const struct codec *codec, uint64_t seed, const float *x,
+                                float *mirror, size_t count, float *scratch, uint8_t *bytes,
+                                size_t *bytes_count);
 /** The other end: mirror moves by what `bytes` decode to. RC_FORMAT, RC_NONFINITE: of no use. */
-MUST_USE enum rc mirror_follow(const struct codec_ops *codec, const uint8_t *bytes,
-                               size_t bytes_count, float *mirror, size_t count, float *scratch);
+MUST_USE enum rc mirror_follow(const struct codec *codec, const uint8_t *bytes, size_t bytes_count,
+                               float *mirror, size_t count, float *scratch);
 
 #endif

@@ -1,28 +1,71 @@
 /*
- * topk: of the values of a chunk the share with the largest |value|, with their places; the others
- * are 0. For differences to what the other end holds already (exchange mirror), where what is left
- * out is not lost but part of the next difference.
+ * topk:SHARE: of the values of a chunk the share with the largest |value|, with their places; the
+ * others are 0. For differences to what the other end holds already (exchange mirror), where what
+ * is left out is not lost but part of the next difference. What is kept is the best that so many
+ * values can say: of |x|^2 no less than the share.
  *
- * Bytes: k = ceil(share * values) places (u16, ascending), then k values (float32), little-endian.
- * The size follows from the count alone. Ties go to the lower place. The k-th largest is found by
- * counting bits from the top, so the time does not depend on the values. Pure; any thread.
+ * Bytes: k = ceil(SHARE * values) places (u16, ascending), then k values as the codec after `|` has
+ * them, float32 without one. Ties go to the lower place. The k-th largest is found by counting bits
+ * from the top, so the time does not depend on the values. Pure; any thread.
  */
 #include "averaging/codec/codec.h"
+
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/floats.h"
-#include "gossip/wire/limits.h"
+#include "base/units.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { TOPK_BYTES = 6, DIGITS = 256 };
+enum { PLACE_BYTES = 2, DIGITS = 256, MILLION = 1000000, SHARE_MIN = 100, SHARE_MAX = 250000 };
+enum { KEPT_MAX = CODEC_VALUES_MAX / 4 };
 
-_Static_assert(CHUNK_VALUES <= 65536, "a place fits 16 bits");
+_Static_assert(CODEC_VALUES_MAX <= 65536, "a place fits 16 bits");
+_Static_assert((uint64_t)CODEC_VALUES_MAX *SHARE_MAX <= (uint64_t)KEPT_MAX * MILLION, "");
 
-static size_t kept(size_t permille, size_t values)
+static size_t kept(const struct codec *self, size_t values)
 {
-    CHECK(values <= 65536);
-    return (values * permille + 999) / 1000;
+    CHECK(values <= CODEC_VALUES_MAX);
+    return (size_t)(((uint64_t)values * self->settings.share_ppm + MILLION - 1) / MILLION);
+}
+
+static bool topk_parse(const char *text, struct codec_settings *settings)
+{
+    double share, ppm;
+
+    if (!units_parse_share(text, &share)) return false;
+    ppm = nearbyint(share * MILLION);
+    if (fabs(share * MILLION - ppm) > 1e-6 || ppm < SHARE_MIN || ppm > SHARE_MAX) return false;
+    settings->share_ppm = (uint32_t)ppm;
+    return true;
+}
+
+static void topk_print(const struct codec_settings *settings, char *text)
+{
+    snprintf(text, CODEC_NAME_BYTES, "topk:%g", (double)settings->share_ppm / MILLION);
+}
+
+static struct codec_traits topk_traits(const struct codec *self)
+{
+    struct codec rest = codec_rest(self);
+    float share = (float)self->settings.share_ppm / MILLION;
+
+    return (struct codec_traits){
+        .is_idempotent = rest.traits.is_lossless, /* else a value may become 0, and 0 another */
+        .is_difference = true,
+        .contraction = share * rest.traits.contraction,
+        .kept = share,
+    };
+}
+
+static size_t topk_bytes(const struct codec *self, size_t values)
+{
+    struct codec rest = codec_rest(self);
+    size_t k = kept(self, values);
+
+    return PLACE_BYTES * k + rest.ops->bytes_max(&rest, k);
 }
 
 static uint32_t size_of(float value)
@@ -54,79 +97,61 @@ static uint32_t kth_largest(const float *in, size_t values, size_t k, size_t *ti
     return prefix;
 }
 
-static void topk_encode(size_t permille, const float *in, size_t values, uint8_t *out)
+static size_t topk_encode(const struct codec *self, uint64_t seed, const float *in, size_t values,
+                          uint8_t *out)
 {
-    size_t k = kept(permille, values), ties, at = 0;
+    struct codec rest = codec_rest(self);
+    size_t k = kept(self, values), ties, at = 0;
+    float largest[KEPT_MAX];
     uint32_t least;
 
-    if (k == 0) return;
+    if (k == 0) return 0;
     least = kth_largest(in, values, k, &ties);
     for (size_t i = 0; i < values && at < k; i++) {
         uint32_t size = size_of(in[i]);
 
         if (size < least || (size == least && ties == 0)) continue;
         if (size == least) ties--;
-        store_le16(out + 2 * at, (uint16_t)i);
-        store_le_float(out + 2 * k + 4 * at, in[i]);
-        at++;
+        store_le16(out + PLACE_BYTES * at, (uint16_t)i);
+        largest[at++] = in[i];
     }
     CHECK(at == k);
+    return PLACE_BYTES * k + rest.ops->encode(&rest, seed, largest, k, out + PLACE_BYTES * k);
 }
 
-static enum rc topk_decode(size_t permille, const uint8_t *in, size_t count, float *out,
+static enum rc topk_decode(const struct codec *self, const uint8_t *in, size_t count, float *out,
                            size_t values)
 {
+    struct codec rest = codec_rest(self);
+    float largest[KEPT_MAX];
     size_t k, next = 0;
+    enum rc rc;
 
-    if (values > 65536) return RC_FORMAT;
-    k = kept(permille, values);
-    if (count != TOPK_BYTES * k) return RC_FORMAT;
+    if (values > CODEC_VALUES_MAX || !codec_is_size(self, count, values)) return RC_FORMAT;
+    k = kept(self, values);
+    rc = rest.ops->decode(&rest, in + PLACE_BYTES * k, count - PLACE_BYTES * k, largest, k);
+    if (rc != RC_OK) return rc;
     memset(out, 0, values * sizeof *out);
     for (size_t i = 0; i < k; i++) {
-        size_t place = load_le16(in + 2 * i);
-        uint32_t bits = load_le32(in + 2 * k + 4 * i);
+        size_t place = load_le16(in + PLACE_BYTES * i);
 
         if (place < next || place >= values) return RC_FORMAT;
-        if ((bits & 0x7f800000u) == 0x7f800000u) return RC_NONFINITE;
-        out[place] = float_of_bits(bits);
+        out[place] = largest[i];
         next = place + 1;
     }
     return RC_OK;
 }
 
-/* A table for each share: what a codec does has no place for a number of its own. */
-#define TOPK(permille, text)                                                                       \
-    static size_t bytes_##permille(size_t values)                                                  \
-    {                                                                                              \
-        return TOPK_BYTES * kept(permille, values);                                                \
-    }                                                                                              \
-    static void encode_##permille(const float *in, size_t values, uint8_t *out)                    \
-    {                                                                                              \
-        topk_encode(permille, in, values, out);                                                    \
-    }                                                                                              \
-    static enum rc decode_##permille(const uint8_t *in, size_t count, float *out, size_t values)   \
-    {                                                                                              \
-        return topk_decode(permille, in, count, out, values);                                      \
-    }                                                                                              \
-    static const struct codec_ops topk_##permille = {                                              \
-        .name = "topk:" text,                                                                      \
-        .format = CODEC_F32,                                                                       \
-        .kept = (permille) / 1000.0f,                                                              \
-        .encoded_bytes = bytes_##permille,                                                         \
-        .encode = encode_##permille,                                                               \
-        .decode = decode_##permille,                                                               \
-    }
-
-TOPK(10, "0.01");
-TOPK(20, "0.02");
-TOPK(50, "0.05");
-TOPK(100, "0.1");
-TOPK(250, "0.25");
-
-static const struct codec_ops *const shares[] = {&topk_10, &topk_20, &topk_50, &topk_100,
-                                                 &topk_250};
-
-const struct codec_ops *codec_topk_at(size_t index)
-{
-    return index < ARRAY_COUNT(shares) ? shares[index] : NULL;
-}
+const struct codec_ops codec_ops_topk = {
+    .word = "topk",
+    .usage = "topk:SHARE, the share of the values that is kept, from 0.0001 to 0.25 in steps of a "
+             "millionth",
+    .format = CODEC_FORMATS,
+    .is_sparse = true,
+    .parse = topk_parse,
+    .print = topk_print,
+    .traits = topk_traits,
+    .bytes_max = topk_bytes,
+    .encode = topk_encode,
+    .decode = topk_decode,
+};

@@ -88,10 +88,10 @@ void strategy_follow_exchange(const struct strategy_specs *specs, struct strateg
 
 /* The step towards the neighbours' copies, which are behind by what the codec leaves out: where it
  * is too long for that, they swing. About the share that is kept is known to hold on rings. */
-static float gamma_of(const struct codec_ops *codec)
+static float gamma_of(const struct codec *codec)
 {
-    if (codec->kept > 0) return codec->kept;
-    return codec == &codec_int8 ? 0.8f : 1;
+    if (codec->traits.kept < 1) return codec->traits.kept;
+    return codec->traits.is_fine ? 1 : 0.8f;
 }
 
 /* `method->beta`, but for a setting. */
@@ -100,16 +100,16 @@ static enum rc match_codec(const struct method *method, struct strategy *strateg
 {
     if (strategy->exchange->has_mirrors) {
         if (strategy->beta == 0 || method->exchange != &exchange_mirror) {
-            strategy->beta = gamma_of(strategy->codec);
+            strategy->beta = gamma_of(&strategy->codec);
         }
     } else if (strategy->beta == 0) {
         strategy->beta = 1;
     }
-    if (strategy->codec->kept == 0 || strategy->exchange->has_mirrors) return RC_OK;
+    if (!strategy->codec.traits.is_difference || strategy->exchange->has_mirrors) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--codec %s: what is left out of a model would be lost; it is for "
                      "differences to copies, as --averaging choco has them",
-                     strategy->codec->name);
+                     strategy->codec.name);
 }
 
 static enum rc match_end(const struct strategy_specs *specs, const struct strategy *strategy,
@@ -188,11 +188,11 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
                          "nesterov, slow-momentum or block",
                          strategy->name, strategy->exchange->name, strategy->rule->name);
     }
-    if (!strategy->codec->is_lossless) {
+    if (!strategy->codec.traits.is_lossless) {
         return fault_set(why, RC_USAGE,
                          "--moments average: --codec %s rounds, and squares would become negative; "
                          "use --codec f32",
-                         strategy->codec->name);
+                         strategy->codec.name);
     }
     strategy->waits = true;
     return RC_OK;

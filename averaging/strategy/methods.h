@@ -53,7 +53,7 @@ struct method {
     bool mixes_answers;
     struct strategy_answers answers;
     const struct exchange_ops *exchange;
-    const struct codec_ops *codec; /* NULL: f32 */
+    const struct codec *codec; /* NULL: f32 */
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     struct topology topology;

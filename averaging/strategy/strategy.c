@@ -293,7 +293,7 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->mixes_answers = method->mixes_answers;
     strategy->answers = method->answers;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
-    if (method->codec != NULL) strategy->codec = method->codec;
+    if (method->codec != NULL) strategy->codec = *method->codec;
     strategy->every_steps = method->every_steps;
     strategy->switch_steps = method->switch_steps;
     strategy->stale_steps = method->stale_steps;
@@ -413,7 +413,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
                        struct fault *why)
 {
     struct strategy parsed = {.exchange = &exchange_group,
-                              .codec = &codec_f32,
+                              .codec = codec_f32,
                               .rule = &rule_mean,
                               .schedule = SCHEDULE_AUTO};
     const struct method *method = NULL;
@@ -466,10 +466,7 @@ bool strategy_steps(const struct strategy *strategy)
 
 bool strategy_may_relay(const struct strategy *strategy)
 {
-    bool is_fine = strategy->codec == &codec_f32 || strategy->codec == &codec_f16 ||
-                   strategy->codec == &codec_bf16;
-
-    return is_fine && !strategy->clips && strategy->aggregate.ops == NULL &&
+    return strategy->codec.traits.is_fine && !strategy->clips && strategy->aggregate.ops == NULL &&
            strategy->exchange->is_group;
 }
 

@@ -60,7 +60,7 @@ struct strategy {
     struct topology topology; /* as given; strategy_topology() says what to use */
     bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */
     const struct exchange_ops *exchange;
-    const struct codec_ops *codec;
+    struct codec codec;
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     bool clips; /* how far away values are counts: --robust clip, or auto where the method can;
@@ -96,7 +96,7 @@ uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
  *  peers with equal views agree. */
 struct topology strategy_topology(const struct strategy *strategy, size_t members);
 /** What peers must have in common to average, in words, WIRE_VERSION first: equal texts, and only
- * those, fit. `moments`: the optimizer whose buffers travel; NULL: none do. `cap`: 128 is always
+ * those, fit. `moments`: the optimizer whose buffers travel; NULL: none do. `cap`: 192 is always
  * enough. */
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap);
 

@@ -146,7 +146,7 @@ void strategy_describe(struct strategy *strategy)
     }
     snprintf(strategy->text, sizeof strategy->text,
              "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s", strategy->name, pace,
-             waits, exchange, topology, strategy->codec->name, rule, answers, momentum,
+             waits, exchange, topology, strategy->codec.name, rule, answers, momentum,
              robust[0] == '\0' ? "" : ", robust ", robust, moments[strategy->moments]);
 }
 
@@ -185,7 +185,7 @@ void strategy_method(const struct strategy *strategy, const char *moments, char 
             snprintf(text, cap, "wire %d, %s%sexchange %s, codec %s, rule %s%s%s%s", WIRE_VERSION,
                      strategy->mixes_answers ? METHOD_ANSWERS : "",
                      strategy->at_end ? "once, " : "", strategy->exchange->name,
-                     strategy->codec->name, strategy->tracks ? "tracking" : strategy->rule->name,
+                     strategy->codec.name, strategy->tracks ? "tracking" : strategy->rule->name,
                      step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
     }
     CHECK(count > 0 && (size_t)count < cap);

@@ -8,7 +8,7 @@
 #include "gossip/secure/secure.h"
 
 enum hello_role { HELLO_PEER = 0, HELLO_OBSERVER = 1 };
-enum { HELLO_SPEC_MAX = 128, HELLO_METHOD_MAX = 128 };
+enum { HELLO_SPEC_MAX = 128, HELLO_METHOD_MAX = 192 };
 
 struct hello {
     uint8_t public_key[PUBLIC_KEY_BYTES]; /* identity */

@@ -19,8 +19,10 @@ struct bench {
     struct bench_clock clock;
     size_t values;
     uint32_t passes;
+    size_t chunks;
     float *in, *out;  /* [values] */
-    uint8_t *encoded; /* [values] of the largest encoding */
+    uint8_t *encoded; /* [chunks] of the largest encoding */
+    size_t *counts;   /* [chunks]: bytes of each */
     double *seconds;  /* [passes] */
 };
 
@@ -29,33 +31,39 @@ static uint64_t now_ns(const struct bench *bench)
     return bench->clock.now_ns(bench->clock.context);
 }
 
-static size_t chunk_values(const struct bench *bench, size_t first)
+static size_t chunk_values(const struct bench *bench, size_t chunk)
 {
-    return bench->values - first < CHUNK_VALUES ? bench->values - first : CHUNK_VALUES;
+    size_t left = bench->values - chunk * CHUNK_VALUES;
+
+    return left < CHUNK_VALUES ? left : CHUNK_VALUES;
 }
 
-static void pass_encode(const struct bench *bench, const struct codec_ops *codec)
+static uint8_t *place_of(const struct bench *bench, const struct codec *codec, size_t chunk)
 {
-    for (size_t i = 0; i < bench->values; i += CHUNK_VALUES) {
-        codec->encode(bench->in + i, chunk_values(bench, i),
-                      bench->encoded + codec->encoded_bytes(i));
+    return bench->encoded + chunk * codec->ops->bytes_max(codec, CHUNK_VALUES);
+}
+
+static void pass_encode(const struct bench *bench, const struct codec *codec)
+{
+    for (size_t i = 0; i < bench->chunks; i++) {
+        bench->counts[i] = codec->ops->encode(codec, i, bench->in + i * CHUNK_VALUES,
+                                              chunk_values(bench, i), place_of(bench, codec, i));
     }
 }
 
-static void pass_decode(const struct bench *bench, const struct codec_ops *codec)
+static void pass_decode(const struct bench *bench, const struct codec *codec)
 {
-    for (size_t i = 0; i < bench->values; i += CHUNK_VALUES) {
-        size_t n = chunk_values(bench, i);
-        enum rc rc = codec->decode(bench->encoded + codec->encoded_bytes(i),
-                                   codec->encoded_bytes(n), bench->out + i, n);
+    for (size_t i = 0; i < bench->chunks; i++) {
+        enum rc rc = codec->ops->decode(codec, place_of(bench, codec, i), bench->counts[i],
+                                        bench->out + i * CHUNK_VALUES, chunk_values(bench, i));
 
         CHECK(rc == RC_OK); /* we encoded it ourselves */
     }
 }
 
 /* Gigabytes of float32 a second of the median pass. */
-static double rate(const struct bench *bench, const struct codec_ops *codec,
-                   void (*pass)(const struct bench *, const struct codec_ops *))
+static double rate(const struct bench *bench, const struct codec *codec,
+                   void (*pass)(const struct bench *, const struct codec *))
 {
     pass(bench, codec); /* pages are there, clocks are up */
     for (uint32_t i = 0; i < bench->passes; i++) {
@@ -81,30 +89,49 @@ static double relative_error(const struct bench *bench)
     return sqrt(error / norm);
 }
 
-static struct json *row_of(const struct bench *bench, const struct codec_ops *codec)
+static struct json *row_of(const struct bench *bench, const struct codec *codec)
 {
     struct json *row = json_object_create();
-    double encoded = (double)codec->encoded_bytes(bench->values);
+    double encoded = 0;
 
     json_set_text(row, "codec", codec->name);
     json_set_count(row, "values", bench->values);
     json_set_real(row, "encode_gb_per_s", rate(bench, codec, pass_encode));
     json_set_real(row, "decode_gb_per_s", rate(bench, codec, pass_decode));
-    json_set_real(row, "ratio", (double)bench->values * sizeof(float) / encoded);
+    for (size_t i = 0; i < bench->chunks; i++) {
+        encoded += (double)bench->counts[i];
+    }
+    json_set_real(row, "ratio", (double)bench->values * sizeof(float) / fmax(encoded, 1));
     json_set_real(row, "relative_error", relative_error(bench));
     return row;
 }
 
-static size_t largest_encoding(size_t values)
+/* Those for models, then the others. False: past the end. */
+static bool codec_number(size_t index, struct codec *codec)
 {
+    const char *name;
+
+    if (codec_at(index) != NULL) {
+        *codec = *codec_at(index);
+        return true;
+    }
+    name = codec_example(index - CODEC_FORMATS);
+    if (name == NULL) return false;
+    CHECK(codec_find(name, codec, NULL) == RC_OK);
+    return true;
+}
+
+static size_t largest_encoding(size_t chunks)
+{
+    struct codec codec;
     size_t largest = 0;
 
-    for (size_t i = 0; codec_at(i) != NULL; i++) {
-        size_t bytes = codec_at(i)->encoded_bytes(values);
+    for (size_t i = 0; codec_number(i, &codec); i++) {
+        size_t bytes = codec.ops->bytes_max(&codec, CHUNK_VALUES);
 
         if (bytes > largest) largest = bytes;
     }
-    return largest;
+    return chunks * largest;
 }
 
 enum rc bench_codecs(const struct bench_codecs_options *options, struct json **rows,
@@ -113,6 +140,7 @@ enum rc bench_codecs(const struct bench_codecs_options *options, struct json **r
     struct bench bench = {.clock = options->clock,
                           .values = options->values == 0 ? VALUES_DEFAULT : options->values,
                           .passes = options->passes == 0 ? PASSES_DEFAULT : options->passes};
+    struct codec codec;
     enum rc rc = RC_OK;
     struct rng rng;
 
@@ -121,9 +149,12 @@ enum rc bench_codecs(const struct bench_codecs_options *options, struct json **r
     }
     bench.in = mem_aligned(bench.values * sizeof(float));
     bench.out = mem_aligned(bench.values * sizeof(float));
-    bench.encoded = mem_aligned(largest_encoding(bench.values));
+    bench.chunks = (bench.values + CHUNK_VALUES - 1) / CHUNK_VALUES;
+    bench.encoded = mem_aligned(largest_encoding(bench.chunks));
+    bench.counts = mem_array(bench.chunks, sizeof(size_t));
     bench.seconds = mem_array(bench.passes, sizeof(double));
-    if (bench.in == NULL || bench.out == NULL || bench.encoded == NULL || bench.seconds == NULL) {
+    if (bench.in == NULL || bench.out == NULL || bench.encoded == NULL || bench.counts == NULL ||
+        bench.seconds == NULL) {
         rc = fault_set(why, RC_NOMEM, "bench codecs: not enough memory for %zu values",
                        bench.values);
         goto out;
@@ -133,13 +164,14 @@ enum rc bench_codecs(const struct bench_codecs_options *options, struct json **r
         bench.in[i] = (float)rng_normal(&rng);
     }
     *rows = json_array_create();
-    for (size_t i = 0; codec_at(i) != NULL; i++) {
-        json_append(*rows, row_of(&bench, codec_at(i)));
+    for (size_t i = 0; codec_number(i, &codec); i++) {
+        json_append(*rows, row_of(&bench, &codec));
     }
 out:
     mem_free(bench.in);
     mem_free(bench.out);
     mem_free(bench.encoded);
+    mem_free(bench.counts);
     mem_free(bench.seconds);
     return rc;
 }

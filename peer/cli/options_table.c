@@ -358,8 +358,8 @@ const struct option_row option_rows[] = {
      "cheapest for what was measured",
      OF_RUN},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "what is sent for a number: f32, f16, bf16, int8, or of choco topk:0.01, 0.02, "
-     "0.05, 0.1 or 0.25: that share of the values (default by method)",
+     "what is sent for a number: f32, f16, bf16, int8, or of choco topk:SHARE, that share of the "
+     "values, and topk:SHARE|CODEC, these by that codec (default by method)",
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, "

@@ -10,9 +10,9 @@
  */
 #include "peer/download/donor_internal.h"
 
-#include "averaging/codec/codec.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "kernels/codec.h"
 
 enum { QUEUE_BUCKETS_MAX = 64 };
 
@@ -153,7 +153,7 @@ static const uint8_t *bucket_bytes(const struct lease *lease, uint32_t bucket, s
     uint32_t section = lease->sections[span.section];
 
     if (snapshot->changes[section] != NULL) {
-        *count = codec_int8.encoded_bytes(span.count);
+        *count = codec_bytes(CODEC_INT8, span.count);
         return snapshot->changes[section] + span.offset / CHUNK_VALUES * donor_change_bytes();
     }
     *count = span.count * sizeof(float);

@@ -4,15 +4,15 @@
  */
 #include "peer/download/donor.h"
 
-#include "averaging/codec/codec.h"
 #include "base/check.h"
 #include "base/floats.h"
 #include "base/mem.h"
+#include "kernels/codec.h"
 #include "peer/download/buckets.h"
 
 size_t donor_change_bytes(void)
 {
-    return codec_int8.encoded_bytes(CHUNK_VALUES);
+    return codec_bytes(CODEC_INT8, CHUNK_VALUES);
 }
 
 static bool has_shape_of(const struct donor_snapshot *snapshot, const struct donor_snapshot *base)
@@ -35,8 +35,8 @@ static enum rc change_bucket(const float *base, float *values, size_t count, flo
         scratch[i] = values[i] - base[i];
     }
     if (!floats_are_finite(scratch, count)) return RC_NONFINITE;
-    codec_int8.encode(scratch, count, change);
-    rc = codec_int8.decode(change, codec_int8.encoded_bytes(count), scratch, count);
+    codec_encode(CODEC_INT8, scratch, count, change);
+    rc = codec_decode(CODEC_INT8, change, scratch, count);
     bucket_add(base, scratch, values, count);
     return rc;
 }

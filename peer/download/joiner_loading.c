@@ -10,10 +10,10 @@
  */
 #include "peer/download/joiner_internal.h"
 
-#include "averaging/codec/codec.h"
 #include "base/check.h"
 #include "base/floats.h"
 #include "base/mem.h"
+#include "kernels/codec.h"
 #include "peer/times.h"
 
 enum { TRIALS_MAX = 3, USEFUL_SHARE = 8, REASKED_MAX = 2, ROUNDS_APART_MAX = 64 };
@@ -445,8 +445,10 @@ static enum rc take_change(struct joiner *joiner, const struct digest *expected,
 {
     size_t values;
     const float *base = bucket_values(joiner, bucket, &values);
-    enum rc rc = codec_int8.decode(bytes, count, joiner->scratch, values);
+    enum rc rc;
 
+    if (count != codec_bytes(CODEC_INT8, values)) return RC_FORMAT;
+    rc = codec_decode(CODEC_INT8, bytes, joiner->scratch, values);
     if (rc != RC_OK) return rc;
     bucket_add(base, joiner->scratch, joiner->scratch + CHUNK_VALUES, values);
     if (!digest_is_equal(hash_of(joiner->scratch + CHUNK_VALUES, values * sizeof(float)),
@@ -468,8 +470,7 @@ static void apply_changes(struct joiner *joiner, const struct source *source)
         enum rc rc;
 
         if (joiner->changes[i] == NULL) continue;
-        rc = codec_int8.decode(joiner->changes[i], codec_int8.encoded_bytes(values),
-                               joiner->scratch, values);
+        rc = codec_decode(CODEC_INT8, joiner->changes[i], joiner->scratch, values);
         CHECK(rc == RC_OK); /* it was when it came */
         bucket_add(base, joiner->scratch, base, values);
         joiner->hashes[i] = source->listed[i];

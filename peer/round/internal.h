@@ -127,7 +127,7 @@ struct round_held {
 
 struct round {
     struct round_options options;
-    const struct codec_ops *codec;
+    const struct codec *codec; /* the strategy's */
     const struct exchange_ops *ops;
     struct exchange *exchange;
     struct rule *rule;
@@ -140,6 +140,7 @@ struct round {
     bool is_discarding;           /* what is being settled is for a model that was replaced */
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
+    uint64_t snapshots;           /* taken since the start, this one included */
     bool is_encoded;              /* round_encode() has done it; whose job runs says so */
     bool has_taken;               /* an edge of this round counts, and the model lacks it yet */
     bool has_stream;              /* something was queued in this round */
@@ -219,6 +220,12 @@ void round_edge_prepare(struct round *round, const struct round_job *job);
 
 /* lane.c */
 void round_job_run(struct job *job);
+/** For the encoded chunk: the memory that the last round had for it, or new. NULL: there is none.
+ */
+struct blob *round_blob_for(struct round *round, uint32_t chunk);
+/** Of what is encoded of a chunk in this round: of peers, starts, rounds and chunks each has its
+ *  own, and in a run that is repeated the same. */
+uint64_t round_seed(const struct round *round, enum data_kind kind, uint32_t chunk);
 
 /* centre.c */
 /** Is there such a plane? */
@@ -285,8 +292,9 @@ void round_mirror_encode(struct round *round, struct round_job *job);
 /** A chunk of our copy, borrowed: one for all neighbours of the round. NULL: the round was given
  *  up, or there was no memory, and then it is given up by what obeys commands. */
 struct blob *round_mirror_whole(struct round *round, uint32_t chunk);
-/** How long a chunk of so many values is. */
-size_t round_mirror_bytes(const struct round *round, enum data_kind kind, size_t values);
+/** May a chunk of so many values have `count` bytes? */
+bool round_mirror_is_size(const struct round *round, enum data_kind kind, size_t count,
+                          size_t values);
 /** In the lane: into scratch comes the neighbour's copy. */
 void round_mirror_decode(struct round *round, struct round_job *job, struct range range);
 

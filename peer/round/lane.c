@@ -5,16 +5,38 @@
  */
 #include "peer/round/internal.h"
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/crash_point.h"
 #include "base/floats.h"
 #include "base/hash_wide.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/stream.h"
 
 #include <math.h>
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
+
+uint64_t round_seed(const struct round *round, enum data_kind kind, uint32_t chunk)
+{
+    uint64_t peer = rng_mix(load_le64(round->options.self.bytes),
+                            load_le64(round->options.boot.bytes)),
+             run = rng_mix(round->options.seed, round->snapshots);
+
+    return rng_mix(rng_mix(peer, run), (uint64_t)kind << 32 | chunk);
+}
+
+struct blob *round_blob_for(struct round *round, uint32_t chunk)
+{
+    size_t most = round->codec->ops->bytes_max(round->codec, round_chunk_range(round, chunk).count);
+    struct blob *blob = round->spare[chunk];
+
+    round->spare[chunk] = NULL; /* chunks keep their sizes */
+    if (blob == NULL) return blob_create(most);
+    blob->count = most;
+    return blob;
+}
 
 /* A chunk that the device has encoded; `own` is what others will decode. */
 static enum rc encoded_there(struct round *round, uint32_t chunk, struct blob *blob)
@@ -27,14 +49,15 @@ static enum rc encoded_there(struct round *round, uint32_t chunk, struct blob *b
     CHECK(count == blob->count);
     memcpy(blob->bytes, bytes, count);
     if (!round_keeps_own(round)) return RC_OK;
-    return round->codec->decode(bytes, count, round->own + range.first, range.count);
+    return round->codec->ops->decode(round->codec, bytes, count, round->own + range.first,
+                                     range.count);
 }
 
 enum { HALF_VALUES = 4096 };
 
-static bool is_half(const struct codec_ops *codec)
+static bool is_half(const struct codec *codec)
 {
-    return (codec->format == CODEC_F16 || codec->format == CODEC_BF16) && !(codec->kept > 0);
+    return codec->ops->format == CODEC_F16 || codec->ops->format == CODEC_BF16;
 }
 
 static enum rc encode_here(struct round *round, uint32_t chunk, const float *from,
@@ -43,26 +66,26 @@ static enum rc encode_here(struct round *round, uint32_t chunk, const float *fro
     struct range range = round_chunk_range(round, chunk);
     size_t step =
         is_half(round->codec) ? HALF_VALUES : range.count; /* what was looked at is at hand */
+    size_t count = 0;
 
     for (size_t first = 0; first < range.count; first += step) {
         size_t n = range.count - first < step ? range.count - first : step;
 
         if (!floats_are_finite(from + first, n)) return RC_NONFINITE;
-        round->codec->encode(from + first, n, blob->bytes + first * sizeof(uint16_t));
+        count += round->codec->ops->encode(round->codec, round_seed(round, DATA_OFFER, chunk),
+                                           from + first, n, blob->bytes + count);
     }
-    if (round->codec->is_lossless || !round_keeps_own(round)) return RC_OK;
-    return round->codec->decode(blob->bytes, blob->count, round->own + range.first, range.count);
+    blob->count = count;
+    if (round->codec->traits.is_lossless || !round_keeps_own(round)) return RC_OK;
+    return round->codec->ops->decode(round->codec, blob->bytes, count, round->own + range.first,
+                                     range.count);
 }
 
 /* With its own memory, that of the last round if there is any. */
 static enum rc encode_chunk(struct round *round, uint32_t chunk, const float *from)
 {
-    struct blob *blob = round->spare[chunk];
+    struct blob *blob = round_blob_for(round, chunk);
 
-    round->spare[chunk] = NULL; /* chunks keep their sizes */
-    if (blob == NULL) {
-        blob = blob_create(round->codec->encoded_bytes(round_chunk_range(round, chunk).count));
-    }
     if (blob == NULL) return RC_NOMEM;
     CHECK(round->offer[chunk] == NULL);
     round->offer[chunk] = blob;
@@ -292,11 +315,16 @@ static void run_reduce(struct round *round, struct round_job *job)
     job->rc = round->gather != NULL ? round_guard_reduce(round, job, out)
                                     : rule->reduce(round->rule, range, out);
     if (job->rc != RC_OK) return;
-    if (out == round->scratch) round->codec->encode(out, range.count, job->blob->bytes);
+    if (out == round->scratch) {
+        job->blob->count =
+            round->codec->ops->encode(round->codec, round_seed(round, DATA_MEAN, job->first), out,
+                                      range.count, job->blob->bytes);
+    }
     if (job->is_partial) return; /* not the mean yet */
     if (job->wants_hash) job->hash = hash_wide_of(job->blob->bytes, job->blob->count);
     if (out == round->scratch) {
-        job->rc = round->codec->decode(job->blob->bytes, job->blob->count, out, range.count);
+        job->rc = round->codec->ops->decode(round->codec, job->blob->bytes, job->blob->count, out,
+                                            range.count);
         if (job->rc != RC_OK) return;
     }
     audit_reduced(round->options.audit, range, out);

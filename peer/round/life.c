@@ -12,6 +12,8 @@
 #include <stdio.h>
 
 enum { COST_NS_PER_KILOVALUE = 1000 };
+/* With the longest rule and its settings the method fits what messages have for it. */
+enum { CODEC_SHORT_BYTES = 10 };
 /* What one event makes an exchange say, until it has said what counts; more is asked for then. */
 enum { COMMANDS = 32, COMMANDS_EACH = 4 };
 
@@ -42,7 +44,7 @@ static void drop_adopted(struct round *round)
 /* float32 travels as little-endian words. */
 bool round_offers_snapshot(const struct round *round)
 {
-    return round->codec->format == CODEC_F32 && round->options.snapshot == NULL &&
+    return round->codec->ops->format == CODEC_F32 && round->options.snapshot == NULL &&
            !round->ops->has_mirrors && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 }
 
@@ -54,7 +56,7 @@ bool round_plane_renew(struct round *round)
     blob_unref(round->plane);
     round->plane = plane;
     round->snapshot = (float *)(void *)plane->bytes;
-    if (round->codec->is_lossless && !round->ops->has_mirrors) round->own = round->snapshot;
+    if (round->codec->traits.is_lossless && !round->ops->has_mirrors) round->own = round->snapshot;
     return true;
 }
 
@@ -90,13 +92,14 @@ void round_method(const struct strategy *strategy, const char *moments,
 {
     const char *rule = strategy->tracks ? "tracking" : strategy->rule->name;
     bool is_mean = strategy->rule == &rule_mean && !strategy->tracks;
-    char settings[8];
+    char settings[8], codec[CODEC_SHORT_BYTES];
     int count;
 
     if (moments == NULL) moments = "";
     settings_print(strategy, settings);
-    count = snprintf(text, ROUND_METHOD_BYTES, "%s.%s%s%s%s", strategy->codec->name,
-                     is_mean ? "" : rule, settings, moments[0] == '\0' ? "" : ";", moments);
+    codec_short_name(&strategy->codec, codec, sizeof codec);
+    count = snprintf(text, ROUND_METHOD_BYTES, "%s.%s%s%s%s", codec, is_mean ? "" : rule, settings,
+                     moments[0] == '\0' ? "" : ";", moments);
     CHECK(count > 0 && count < ROUND_METHOD_BYTES);
 }
 
@@ -134,7 +137,7 @@ static bool round_allocate(struct round *round)
         .is_busy = &round->is_busy,
         .goes_on = !strategy->waits,
         .may_relay = strategy_may_relay(strategy),
-        .chunk_bytes = (uint32_t)strategy->codec->encoded_bytes(CHUNK_VALUES),
+        .chunk_bytes = (uint32_t)strategy->codec.ops->bytes_max(&strategy->codec, CHUNK_VALUES),
         .rate_max = round->options.rate_max,
         .standing = round->options.standing,
         .credit = round->options.credit,
@@ -181,7 +184,7 @@ struct round *round_create(const struct round_options *options)
     CHECK(options->parameters <= options->values);
     CHECK(options->strategy->rule->prepare == NULL || options->snapshot == NULL);
     round->options = *options;
-    round->codec = options->strategy->codec;
+    round->codec = &options->strategy->codec;
     round->ops = options->strategy->exchange;
     round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
     round->ramp = ROUND_RAMP;
@@ -360,8 +363,8 @@ struct credit_use round_credit_use(const struct round *round)
     uint32_t chunks = 0, streams = 0;
 
     round->ops->allowed(round->exchange, &chunks, &streams);
-    return (struct credit_use){(uint64_t)chunks * round->codec->encoded_bytes(CHUNK_VALUES),
-                               streams};
+    return (struct credit_use){
+        (uint64_t)chunks * round->codec->ops->bytes_max(round->codec, CHUNK_VALUES), streams};
 }
 
 /* ---- what outlives rounds ---- */

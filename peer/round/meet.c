@@ -27,7 +27,7 @@ static bool may_meet(const struct round *round)
 bool round_keeps_own(const struct round *round)
 {
     if (round->ops->has_mirrors) return true;
-    return !(may_meet(round) && round->ops->is_of_two) || round->codec->is_lossless ||
+    return !(may_meet(round) && round->ops->is_of_two) || round->codec->traits.is_lossless ||
            round->options.audit != NULL;
 }
 
@@ -44,7 +44,8 @@ enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, 
     *own = round->own != NULL ? round->own + range.first : round->told;
     if (round->own != NULL) return RC_OK;
     CHECK(told != NULL);
-    if (round->codec->decode(told->bytes, told->count, round->told, range.count) == RC_OK) {
+    if (round->codec->ops->decode(round->codec, told->bytes, told->count, round->told,
+                                  range.count) == RC_OK) {
         return RC_OK;
     }
     return RC_DEVICE; /* encoded there, and not as here: not what the partner sent */
@@ -59,8 +60,7 @@ void round_meet_prepare(struct round *round, struct round_job *job)
 
 static bool is_plain(const struct round *round)
 {
-    return round->codec->format == CODEC_F32 && round->codec->is_lossless &&
-           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    return round->codec->ops->format == CODEC_F32 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 }
 
 bool round_sums_are_sent(const struct round *round)
@@ -79,7 +79,8 @@ enum rc round_values_of(struct round *round, struct round_job *job, struct range
         return RC_OK;
     }
     *values = round->scratch;
-    return round->codec->decode(job->body, job->body_count, round->scratch, range.count);
+    return round->codec->ops->decode(round->codec, job->body, job->body_count, round->scratch,
+                                     range.count);
 }
 
 static double squared_of_parameters(const struct round *round, struct range range, double squared)

@@ -36,20 +36,20 @@ void round_mirror_deinit(struct round *round)
 static enum rc step_chunk(struct round *round, uint32_t chunk, bool is_new)
 {
     struct range range = round_chunk_range(round, chunk);
-    struct blob *blob = round->spare[chunk];
+    struct blob *blob;
 
     if (is_new) { /* nobody has it yet: it is the model itself, and goes out as it is */
         memcpy(round->own + range.first, round->snapshot + range.first,
                range.count * sizeof(float));
         return RC_OK;
     }
-    round->spare[chunk] = NULL;
-    if (blob == NULL) blob = blob_create(round->codec->encoded_bytes(range.count));
+    blob = round_blob_for(round, chunk);
     if (blob == NULL) return RC_NOMEM;
     CHECK(round->offer[chunk] == NULL);
     round->offer[chunk] = blob;
-    return mirror_advance(round->codec, round->snapshot + range.first, round->own + range.first,
-                          range.count, round->scratch, blob->bytes);
+    return mirror_advance(round->codec, round_seed(round, DATA_OFFER, chunk),
+                          round->snapshot + range.first, round->own + range.first, range.count,
+                          round->scratch, blob->bytes, &blob->count);
 }
 
 void round_mirror_encode(struct round *round, struct round_job *job)
@@ -85,17 +85,18 @@ struct blob *round_mirror_whole(struct round *round, uint32_t chunk)
         round->commands.is_short_of_memory = true; /* who waits for it is told */
         return NULL;
     }
-    codec_f32.encode(round->own + range.first, range.count, round->whole[chunk]->bytes);
+    codec_encode(CODEC_F32, round->own + range.first, range.count, round->whole[chunk]->bytes);
     return round->whole[chunk];
 }
 
 /* ---- 7, 8: the copy of a neighbour ---- */
 
-size_t round_mirror_bytes(const struct round *round, enum data_kind kind, size_t values)
+bool round_mirror_is_size(const struct round *round, enum data_kind kind, size_t count,
+                          size_t values)
 {
     bool is_whole = round->ops->has_mirrors && kind == DATA_FULL;
 
-    return is_whole ? values * sizeof(float) : round->codec->encoded_bytes(values);
+    return codec_is_size(is_whole ? &codec_f32 : round->codec, count, values);
 }
 
 /* Into scratch: the neighbour's copy as it is now. */
@@ -111,7 +112,8 @@ void round_mirror_decode(struct round *round, struct round_job *job, struct rang
     }
     mirror = *place + range.first;
     if (job->chunk.kind == DATA_FULL) {
-        job->rc = codec_f32.decode(job->body, job->body_count, mirror, range.count);
+        CHECK(job->body_count == range.count * sizeof(float));
+        job->rc = codec_decode(CODEC_F32, job->body, mirror, range.count);
     } else {
         job->rc = mirror_follow(round->codec, job->body, job->body_count, mirror, range.count,
                                 round->scratch);

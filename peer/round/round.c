@@ -37,6 +37,7 @@ float *round_snapshot_buffer(struct round *round)
     round->phase = PHASE_SNAPSHOT;
     round->snapshot_generation = round->generation;
     round->is_encoded = false;
+    round->snapshots++;
     if (round->plane->references > 1 && !round_plane_renew(round)) return NULL;
     return round->snapshot;
 }
@@ -209,8 +210,8 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     enum rc rc = RC_FORMAT;
 
     if (header->arg < round->chunks &&
-        count ==
-            round_mirror_bytes(round, chunk.kind, round_chunk_range(round, header->arg).count)) {
+        round_mirror_is_size(round, chunk.kind, count,
+                             round_chunk_range(round, header->arg).count)) {
         rc = round->ops->on_chunk(round->exchange, &chunk, &use);
     }
     if (rc != RC_OK) {
@@ -303,8 +304,9 @@ static void reduce(struct round *round, const struct command *command)
 {
     struct range range = round_chunk_range(round, command->first);
     struct round_job *job = round_job_create(round, WORK_REDUCE, range.count);
+    size_t most = round->codec->ops->bytes_max(round->codec, range.count);
 
-    if (job != NULL) job->blob = blob_create(round->codec->encoded_bytes(range.count));
+    if (job != NULL) job->blob = blob_create(most);
     if (job == NULL || job->blob == NULL) {
         mem_free(job);
         round->commands.is_short_of_memory = true;
@@ -400,7 +402,7 @@ static const enum crash_point over_points[] = {[OVER_COMMITTED] = CRASH_ROUND_CO
 /* A share left, and nothing came in. */
 static bool moves_nothing(const struct round *round, const struct command_over *over)
 {
-    return over->scale == 0 && (over->sent == 0 || round->codec->is_lossless) &&
+    return over->scale == 0 && (over->sent == 0 || round->codec->traits.is_lossless) &&
            round->options.strategy->rule->keeps_weight; /* else it may be clipped to nothing */
 }
 

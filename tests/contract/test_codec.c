@@ -17,29 +17,30 @@ static void sizes_are_known_and_anything_else_is_refused(void **state)
     static const size_t counts[] = {0, 1, 7, 8, 9, 255, 256, 257, 511, 512, 513, 1025, VALUES_MAX};
     static float in[VALUES_MAX], out[VALUES_MAX];
     static uint8_t bytes[4 * VALUES_MAX + 1];
-    const struct codec_ops *codec;
+    const struct codec *codec;
 
     FOR_EACH_CODEC(codec)
     {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            size_t n = counts[i], encoded = codec->encoded_bytes(n);
+            size_t n = counts[i], encoded = codec->ops->bytes_max(codec, n);
 
-            codec->encode(in, n, bytes);
-            assert_int_equal(codec->decode(bytes, encoded, out, n), RC_OK);
-            assert_int_equal(codec->decode(bytes, encoded + 1, out, n), RC_FORMAT);
-            if (n > 0) assert_int_equal(codec->decode(bytes, encoded - 1, out, n), RC_FORMAT);
+            codec->ops->encode(codec, 0, in, n, bytes);
+            assert_int_equal(codec->ops->decode(codec, bytes, encoded, out, n), RC_OK);
+            assert_int_equal(codec->ops->decode(codec, bytes, encoded + 1, out, n), RC_FORMAT);
+            if (n > 0)
+                assert_int_equal(codec->ops->decode(codec, bytes, encoded - 1, out, n), RC_FORMAT);
         }
-        assert_int_equal(codec->decode(bytes, 4, out, SIZE_MAX), RC_FORMAT);
+        assert_int_equal(codec->ops->decode(codec, bytes, 4, out, SIZE_MAX), RC_FORMAT);
     }
 }
 
 /* How far a value may be off: half a unit in the last place, of a block's scale with int8. */
-static double error_limit(const struct codec_ops *codec, const float *in, size_t i)
+static double error_limit(const struct codec *codec, const float *in, size_t i)
 {
     size_t first = i - i % CODEC_BLOCK;
     double value = fabs((double)in[i]), largest = 0.0;
 
-    switch (codec->format) {
+    switch (codec->ops->format) {
     case CODEC_F16:
         return fmax(value * 0x1p-11, 0x1p-25);
     case CODEC_BF16:
@@ -77,25 +78,25 @@ static void values_come_back_within_the_formats_error(void **state)
      * the same bytes, so a value can be passed on. */
     static float in[VALUES_MAX], out[VALUES_MAX];
     static uint8_t bytes[4 * VALUES_MAX], again[4 * VALUES_MAX];
-    const struct codec_ops *codec;
+    const struct codec *codec;
     struct rng rng;
 
     FOR_EACH_CODEC(codec)
     {
-        size_t encoded = codec->encoded_bytes(VALUES_MAX);
+        size_t encoded = codec->ops->bytes_max(codec, VALUES_MAX);
 
         FOR_EACH_SEED (seed, 50) {
             rng_init(&rng, seed, 0);
             draw(&rng, in);
-            codec->encode(in, VALUES_MAX, bytes);
-            assert_int_equal(codec->decode(bytes, encoded, out, VALUES_MAX), RC_OK);
+            codec->ops->encode(codec, 0, in, VALUES_MAX, bytes);
+            assert_int_equal(codec->ops->decode(codec, bytes, encoded, out, VALUES_MAX), RC_OK);
             for (size_t i = 0; i < VALUES_MAX; i++) {
                 double error = fabs((double)out[i] - (double)in[i]);
 
                 check_seed(seed, error <= error_limit(codec, in, i));
             }
-            check_seed(seed, !codec->is_lossless || memcmp(out, in, sizeof out) == 0);
-            codec->encode(out, VALUES_MAX, again);
+            check_seed(seed, !codec->traits.is_lossless || memcmp(out, in, sizeof out) == 0);
+            codec->ops->encode(codec, 0, out, VALUES_MAX, again);
             check_seed(seed, memcmp(bytes, again, encoded) == 0);
         }
     }
@@ -108,12 +109,12 @@ static void any_bits_of_a_float_survive_a_second_time(void **state)
      * is from then on. */
     static float in[VALUES_MAX], out[VALUES_MAX];
     static uint8_t bytes[4 * VALUES_MAX], again[4 * VALUES_MAX];
-    const struct codec_ops *codec;
+    const struct codec *codec;
     struct rng rng;
 
     FOR_EACH_CODEC(codec)
     {
-        size_t encoded = codec->encoded_bytes(VALUES_MAX);
+        size_t encoded = codec->ops->bytes_max(codec, VALUES_MAX);
 
         FOR_EACH_SEED (seed, 100) {
             rng_init(&rng, seed, 1);
@@ -126,12 +127,17 @@ static void any_bits_of_a_float_survive_a_second_time(void **state)
                 memcpy(&in[i], &bits, sizeof bits);
             }
             in[seed % VALUES_MAX] = seed % 2 == 0 ? 3.40282347e38f : -3.40282347e38f;
-            codec->encode(in, VALUES_MAX, bytes);
-            check_seed(seed, codec->decode(bytes, encoded, out, VALUES_MAX) == RC_OK);
-            codec->encode(out, VALUES_MAX, again);
+            codec->ops->encode(codec, 0, in, VALUES_MAX, bytes);
+            check_seed(seed, codec->ops->decode(codec, bytes, encoded, out, VALUES_MAX) == RC_OK);
+            codec->ops->encode(codec, 0, out, VALUES_MAX, again);
             check_seed(seed, memcmp(bytes, again, encoded) == 0);
         }
     }
+}
+
+static enum rc int8_decode(const uint8_t *in, size_t count, float *out, size_t values)
+{
+    return codec_int8.ops->decode(&codec_int8, in, count, out, values);
 }
 
 static void int8_is_as_it_was_calculated_by_hand(void **state)
@@ -144,13 +150,13 @@ static void int8_is_as_it_was_calculated_by_hand(void **state)
     float out[5], scale;
     uint32_t word;
 
-    assert_int_equal(codec_int8.encoded_bytes(5), 9);
-    codec_int8.encode(in, 5, bytes);
+    assert_int_equal(codec_bytes(CODEC_INT8, 5), 9);
+    codec_encode(CODEC_INT8, in, 5, bytes);
     word = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
            (uint32_t)bytes[3] << 24;
     assert_int_equal(word, 0x3c23d700); /* 0.01 is 0x3c23d70a */
     assert_memory_equal(bytes + 4, codes, 5);
-    assert_int_equal(codec_int8.decode(bytes, 9, out, 5), RC_OK);
+    assert_int_equal(int8_decode(bytes, 9, out, 5), RC_OK);
     memcpy(&scale, &word, sizeof scale);
     for (int i = 0; i < 5; i++) {
         assert_true(out[i] == (float)codes[i] * scale);
@@ -170,8 +176,8 @@ static void halves_of_int8_go_to_the_even_byte(void **state)
     }
     in[0] = -127.0f;
     in[2 * CODEC_BLOCK] = 1e-37f; /* a 127th of it is denormal */
-    codec_int8.encode(in, 3 * CODEC_BLOCK, bytes);
-    assert_int_equal(codec_int8.decode(bytes, sizeof bytes, out, 3 * CODEC_BLOCK), RC_OK);
+    codec_encode(CODEC_INT8, in, 3 * CODEC_BLOCK, bytes);
+    assert_int_equal(int8_decode(bytes, sizeof bytes, out, 3 * CODEC_BLOCK), RC_OK);
     for (int i = 0; i < CODEC_BLOCK; i++) {
         assert_true(out[i] == rintf(in[i]));
     }
@@ -198,28 +204,28 @@ static void what_no_encoder_writes_is_refused(void **state)
     uint8_t bytes[12];
     float out[8];
 
-    assert_int_equal(codec_int8.decode(fine, 12, out, 8), RC_OK);
+    assert_int_equal(int8_decode(fine, 12, out, 8), RC_OK);
     assert_true(out[0] == 127.0f && out[1] == -127.0f && out[4] == -1.0f);
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
         memcpy(bytes, fine, 12);
         for (int k = 0; k < 4; k++) {
             bytes[k] = (uint8_t)(scales[i] >> 8 * k);
         }
-        assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+        assert_int_equal(int8_decode(bytes, 12, out, 8), RC_NONFINITE);
     }
     for (size_t at = 4; at < 12; at++) {
         memcpy(bytes, fine, 12);
         bytes[at] = 0x80; /* -128 */
-        assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+        assert_int_equal(int8_decode(bytes, 12, out, 8), RC_NONFINITE);
     }
     memcpy(bytes, fine, 12);
     bytes[4] = 126;
     bytes[5] = 0x82;
-    assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+    assert_int_equal(int8_decode(bytes, 12, out, 8), RC_NONFINITE);
     memset(bytes, 0, 12);
-    assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_OK);
+    assert_int_equal(int8_decode(bytes, 12, out, 8), RC_OK);
     bytes[11] = 127; /* with a scale of 0 */
-    assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+    assert_int_equal(int8_decode(bytes, 12, out, 8), RC_NONFINITE);
 }
 
 static void chunk_by_chunk_is_all_at_once(void **state)
@@ -228,21 +234,24 @@ static void chunk_by_chunk_is_all_at_once(void **state)
     /* What is decoded does not depend on the cuts, as long as they are between blocks. */
     static float in[VALUES_MAX], whole[VALUES_MAX], part[VALUES_MAX];
     static uint8_t bytes[4 * VALUES_MAX];
-    const struct codec_ops *codec;
+    const struct codec *codec;
     struct rng rng;
 
     FOR_EACH_CODEC(codec)
     {
         rng_init(&rng, 7, 0);
         draw(&rng, in);
-        codec->encode(in, VALUES_MAX, bytes);
-        assert_int_equal(codec->decode(bytes, codec->encoded_bytes(VALUES_MAX), whole, VALUES_MAX),
+        codec->ops->encode(codec, 0, in, VALUES_MAX, bytes);
+        assert_int_equal(codec->ops->decode(codec, bytes, codec->ops->bytes_max(codec, VALUES_MAX),
+                                            whole, VALUES_MAX),
                          RC_OK);
         for (size_t i = 0; i < VALUES_MAX; i += 3 * CODEC_BLOCK) {
             size_t n = VALUES_MAX - i < 3 * CODEC_BLOCK ? VALUES_MAX - i : 3 * CODEC_BLOCK;
 
-            codec->encode(in + i, n, bytes + 1); /* of any alignment */
-            assert_int_equal(codec->decode(bytes + 1, codec->encoded_bytes(n), part + i, n), RC_OK);
+            codec->ops->encode(codec, 0, in + i, n, bytes + 1); /* of any alignment */
+            assert_int_equal(
+                codec->ops->decode(codec, bytes + 1, codec->ops->bytes_max(codec, n), part + i, n),
+                RC_OK);
         }
         assert_memory_equal(whole, part, sizeof whole);
     }
@@ -253,20 +262,20 @@ static void what_is_not_finite_is_refused_wherever_it_stands(void **state)
     (void)state;
     /* T19: a float's exponent of all ones, in each codec; every position is looked at. */
     static float in[40], out[40];
-    const struct codec_ops *codec;
+    const struct codec *codec;
 
     FOR_EACH_CODEC(codec)
     {
-        size_t each = codec->format == CODEC_INT8 ? 1 : codec->encoded_bytes(1);
-        size_t encoded = codec->encoded_bytes(40);
+        size_t each = codec->ops->format == CODEC_INT8 ? 1 : codec->ops->bytes_max(codec, 1);
+        size_t encoded = codec->ops->bytes_max(codec, 40);
 
         for (size_t at = 0; at < 40; at++) {
             uint8_t bytes[4 * 40];
 
-            codec->encode(in, 40, bytes);
-            memset(bytes + encoded - (40 - at) * each, codec->format == CODEC_INT8 ? 0x80 : 0xff,
-                   each);
-            assert_int_equal(codec->decode(bytes, encoded, out, 40), RC_NONFINITE);
+            codec->ops->encode(codec, 0, in, 40, bytes);
+            memset(bytes + encoded - (40 - at) * each,
+                   codec->ops->format == CODEC_INT8 ? 0x80 : 0xff, each);
+            assert_int_equal(codec->ops->decode(codec, bytes, encoded, out, 40), RC_NONFINITE);
         }
     }
 }
@@ -275,19 +284,85 @@ static void names_are_found_and_misspelt_ones_explained(void **state)
 {
     (void)state;
     /* Each by its name; another is RC_PARSE and the text has the nearest one. */
-    const struct codec_ops *codec, *found = NULL;
+    const struct codec *codec;
+    struct codec found = {.ops = NULL};
     struct fault why = {""};
 
     FOR_EACH_CODEC(codec)
     {
         assert_int_equal(codec_find(codec->name, &found, &why), RC_OK);
-        assert_ptr_equal(found, codec);
+        assert_ptr_equal(found.ops, codec->ops);
     }
     assert_int_equal(codec_find("g16", &found, &why), RC_PARSE);
     assert_non_null(strstr(why.text, "did you mean f16"));
     assert_int_equal(codec_find("int4", &found, &why), RC_PARSE);
     assert_non_null(strstr(why.text, "did you mean int8? known: f32, f16, bf16, int8"));
     assert_int_equal(codec_find("", &found, NULL), RC_PARSE);
+}
+
+static void names_are_one_for_each_codec(void **state)
+{
+    (void)state;
+    /* However it is written, a codec has one name, by which peers know that they mean the same. */
+    static const struct {
+        const char *spec, *name, *wrong;
+    } cases[] = {
+        {"topk:0.0130", "topk:0.013", NULL},
+        {"topk:5%", "topk:0.05", NULL},
+        {"topk:1e-4", "topk:0.0001", NULL},
+        {"topk:0.123456", "topk:0.123456", NULL},
+        {"topk:0.1|f32", "topk:0.1", NULL},
+        {"topk:0.1|int8", "topk:0.1|int8", NULL},
+        {"topk:0.1234567", NULL, "expected topk:SHARE"},
+        {"topk:0.00001", NULL, "expected topk:SHARE"},
+        {"topk:0.26", NULL, "expected topk:SHARE"},
+        {"topk", NULL, "expected topk:SHARE"},
+        {"topk:", NULL, "expected topk:SHARE"},
+        {"f16:2", NULL, "f16 takes no settings"},
+        {"int8|topk:0.1", NULL, "A must be one that leaves values out"},
+        {"topk:0.1|topk:0.1", NULL, "B one that leaves none out"},
+        {"topk:0.1|", NULL, "unknown codec"},
+        {"topk:0.1|int8|int8", NULL, "unknown codec"},
+        {"topk:0.1111111111111111111111111111111111111111111111111111111111", NULL, "longer than"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct codec codec = {.ops = NULL}, again;
+        struct fault why = {""};
+        enum rc rc = codec_find(cases[i].spec, &codec, &why);
+
+        if (cases[i].wrong != NULL) {
+            assert_int_equal(rc, RC_PARSE);
+            if (strstr(why.text, cases[i].wrong) == NULL) fail_msg("%s", why.text);
+            continue;
+        }
+        assert_int_equal(rc, RC_OK);
+        assert_string_equal(codec.name, cases[i].name);
+        assert_int_equal(codec_find(codec.name, &again, &why), RC_OK);
+        assert_string_equal(again.name, codec.name);
+    }
+}
+
+static void short_names_are_still_names(void **state)
+{
+    (void)state;
+    /* Where there is little room: the name itself if it fits, else one that differs as it does. */
+    static const char *const specs[] = {"topk:0.01", "topk:0.011", "topk:0.012", "topk:0.1|f16",
+                                        "topk:0.1|int8"};
+    char names[5][10];
+
+    for (size_t i = 0; i < 5; i++) {
+        struct codec codec;
+
+        assert_int_equal(codec_find(specs[i], &codec, NULL), RC_OK);
+        codec_short_name(&codec, names[i], sizeof names[i]);
+        assert_int_equal(strlen(names[i]), 9);
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(names[i], names[k]);
+        }
+    }
+    assert_string_equal(names[0], "topk:0.01");
+    assert_memory_equal(names[3], "topk~", 5);
 }
 
 int main(void)
@@ -302,6 +377,8 @@ int main(void)
         cmocka_unit_test(chunk_by_chunk_is_all_at_once),
         cmocka_unit_test(what_is_not_finite_is_refused_wherever_it_stands),
         cmocka_unit_test(names_are_found_and_misspelt_ones_explained),
+        cmocka_unit_test(names_are_one_for_each_codec),
+        cmocka_unit_test(short_names_are_still_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

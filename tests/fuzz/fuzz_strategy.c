@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     }
     CHECK(!strategy.is_averaging || strategy.at_end || strategy.every_steps > 0 ||
           strategy.every_ns > 0);
-    CHECK(strategy.exchange != NULL && strategy.codec != NULL && strategy.rule != NULL);
+    CHECK(strategy.exchange != NULL && strategy.codec.ops != NULL && strategy.rule != NULL);
     CHECK(strlen(strategy.text) < sizeof strategy.text);
     CHECK(!strategy.exchange->is_group || strategy.topology.kind != TOPOLOGY_PAIRS);
     return 0;

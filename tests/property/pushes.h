@@ -65,7 +65,7 @@ struct push_peer {
 };
 
 struct pushes {
-    const struct codec_ops *codec;
+    const struct codec *codec;
     uint32_t peers_count;
     uint64_t seed, now_ns, lost, killed;
     double loss; /* of what is sent */
@@ -295,9 +295,10 @@ static inline void snapshot(struct pushes *p, struct push_peer *peer)
     for (uint32_t c = 0; c < PUSH_CHUNKS; c++) {
         struct range range = push_range(c);
 
-        p->codec->encode(peer->snapshot + range.first, range.count, encoded);
-        assert_int_equal(p->codec->decode(encoded, p->codec->encoded_bytes(range.count),
-                                          peer->own + range.first, range.count),
+        p->codec->ops->encode(p->codec, 0, peer->snapshot + range.first, range.count, encoded);
+        assert_int_equal(p->codec->ops->decode(p->codec, encoded,
+                                               p->codec->ops->bytes_max(p->codec, range.count),
+                                               peer->own + range.first, range.count),
                          RC_OK);
     }
     rule_push.begin(peer->rule, &view);
@@ -505,8 +506,7 @@ static inline void pushes_kill(struct pushes *p, uint32_t index)
     }
 }
 
-static inline struct pushes *pushes_create(const struct codec_ops *codec, uint32_t peers,
-                                           uint64_t seed)
+static inline struct pushes *pushes_create(const struct codec *codec, uint32_t peers, uint64_t seed)
 {
     struct pushes *p = calloc(1, sizeof *p);
 

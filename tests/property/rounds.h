@@ -92,7 +92,7 @@ struct round_link {
 
 struct rounds {
     const struct exchange_ops *ops;
-    const struct codec_ops *codec;
+    const struct codec *codec;
     uint32_t peers_count, chunks;
     size_t values;
     struct rng rng;
@@ -254,9 +254,8 @@ static inline void peer_stop(struct rounds *r, uint32_t index)
 }
 
 static inline struct rounds *rounds_create_with(const struct exchange_ops *ops,
-                                                const struct codec_ops *codec,
-                                                enum schedule schedule, uint32_t peers,
-                                                uint32_t chunks, uint64_t seed)
+                                                const struct codec *codec, enum schedule schedule,
+                                                uint32_t peers, uint32_t chunks, uint64_t seed)
 {
     struct rounds *r = calloc(1, sizeof *r);
 
@@ -318,7 +317,7 @@ static inline struct rounds *rounds_create_with(const struct exchange_ops *ops,
 }
 
 static inline struct rounds *rounds_create(const struct exchange_ops *ops,
-                                           const struct codec_ops *codec, uint32_t peers,
+                                           const struct codec *codec, uint32_t peers,
                                            uint32_t chunks, uint64_t seed)
 {
     return rounds_create_with(ops, codec, SCHEDULE_AUTO, peers, chunks, seed);
@@ -414,12 +413,12 @@ static inline void rounds_send_range(struct rounds *r, uint32_t from, const stru
         event->chunk = (struct chunk_ref){p->id, command->buffer, command->stream, c};
         event->first = command->buffer == DATA_MEAN ? p->agreed_from[c] : from; /* the owner */
         event->generation = command->buffer == DATA_MEAN ? p->agreed_life[c] : p->life;
-        event->bytes_count = r->codec->encoded_bytes(chunk_count(r, c));
+        event->bytes_count = r->codec->ops->bytes_max(r->codec, chunk_count(r, c));
         event->bytes = malloc(event->bytes_count + 1);
         assert_non_null(event->bytes);
         memcpy(event->bytes, encoded, event->bytes_count);
         if (p->poisons && command->buffer == DATA_OFFER) {
-            memset(event->bytes, 0xff, r->codec->encoded_bytes(1));
+            memset(event->bytes, 0xff, r->codec->ops->bytes_max(r->codec, 1));
         }
         rounds_push(r, event);
     }

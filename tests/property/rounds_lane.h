@@ -124,13 +124,14 @@ static inline void lane_snapshot(struct rounds *r, struct round_peer *p)
     chunks_free(p->partials, r->chunks);
     for (uint32_t c = 0; c < r->chunks; c++) {
         struct range range = chunk_range(r, c);
-        size_t bytes = r->codec->encoded_bytes(range.count);
+        size_t bytes = r->codec->ops->bytes_max(r->codec, range.count);
 
         p->offers[c] = malloc(bytes + 1);
         assert_non_null(p->offers[c]);
-        r->codec->encode(p->snapshot + range.first, range.count, p->offers[c]);
-        assert_int_equal(r->codec->decode(p->offers[c], bytes, p->own + range.first, range.count),
-                         RC_OK);
+        r->codec->ops->encode(r->codec, 0, p->snapshot + range.first, range.count, p->offers[c]);
+        assert_int_equal(
+            r->codec->ops->decode(r->codec, p->offers[c], bytes, p->own + range.first, range.count),
+            RC_OK);
     }
     rule_mean.begin(p->rule, &view);
 }
@@ -143,9 +144,9 @@ static inline enum rc lane_partial(struct rounds *r, struct round_peer *p, uint3
 
     if (rc != RC_OK) return rc;
     assert_null(p->partials[c]);
-    p->partials[c] = malloc(r->codec->encoded_bytes(range.count) + 1);
+    p->partials[c] = malloc(r->codec->ops->bytes_max(r->codec, range.count) + 1);
     assert_non_null(p->partials[c]);
-    r->codec->encode(r->scratch, range.count, p->partials[c]);
+    r->codec->ops->encode(r->codec, 0, r->scratch, range.count, p->partials[c]);
     return RC_OK;
 }
 
@@ -153,16 +154,17 @@ static inline enum rc lane_reduce(struct rounds *r, struct round_peer *p, uint32
                                   uint64_t round, uint32_t c, struct digest *hash)
 {
     struct range range = chunk_range(r, c);
-    size_t bytes = r->codec->encoded_bytes(range.count);
+    size_t bytes = r->codec->ops->bytes_max(r->codec, range.count);
     enum rc rc = rule_mean.reduce(p->rule, range, r->scratch);
 
     if (rc != RC_OK) return rc;
     assert_null(p->means[c]);
     p->means[c] = malloc(bytes + 1);
     assert_non_null(p->means[c]);
-    r->codec->encode(r->scratch, range.count, p->means[c]);
+    r->codec->ops->encode(r->codec, 0, r->scratch, range.count, p->means[c]);
     *hash = hash_of(p->means[c], bytes);
-    assert_int_equal(r->codec->decode(p->means[c], bytes, r->scratch, range.count), RC_OK);
+    assert_int_equal(r->codec->ops->decode(r->codec, p->means[c], bytes, r->scratch, range.count),
+                     RC_OK);
     p->agreed[c] = *hash;
     p->agreed_from[c] = index;
     p->agreed_life[c] = p->life;
@@ -174,7 +176,8 @@ static inline enum rc lane_check(struct rounds *r, struct round_peer *p, const s
                                  struct digest *hash, float *distance)
 {
     struct range range = chunk_range(r, job->chunk.chunk);
-    enum rc rc = r->codec->decode(job->bytes, job->bytes_count, r->scratch, range.count);
+    enum rc rc =
+        r->codec->ops->decode(r->codec, job->bytes, job->bytes_count, r->scratch, range.count);
 
     if (rc != RC_OK) return rc;
     if (r->ops->is_group) *hash = hash_of(job->bytes, job->bytes_count);

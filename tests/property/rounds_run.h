@@ -281,7 +281,7 @@ static inline double rounds_local(const struct rounds *r)
 /* What a value of [0, 1] may be off after encoding, and a little more. */
 static inline double rounds_loss(const struct rounds *r)
 {
-    switch (r->codec->format) {
+    switch (r->codec->ops->format) {
     case CODEC_BF16:
         return 0x1p-9 + 0.001;
     case CODEC_INT8:

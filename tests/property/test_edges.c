@@ -11,7 +11,7 @@ static void nobody_is_busy_any_more(struct rounds *r)
     }
 }
 
-static struct rounds *start(uint64_t seed, const struct codec_ops *codec, uint32_t peers,
+static struct rounds *start(uint64_t seed, const struct codec *codec, uint32_t peers,
                             uint32_t chunks)
 {
     struct rounds *r = rounds_create(&exchange_edges, codec, peers, chunks, seed);

@@ -7,12 +7,12 @@ static void a_group_round_makes_all_equal_and_keeps_the_mean(void **state)
     /* T1, T9: without faults the mean stays and every full round leaves all peers together. */
     FOR_EACH_SEED (seed, 60) {
         uint32_t peers = 2 + (uint32_t)(seed % 7);
-        const struct codec_ops *codec = codec_at(seed % CODEC_FORMATS);
+        const struct codec *codec = codec_at(seed % CODEC_FORMATS);
         struct rounds *r =
             rounds_create(&exchange_group, codec, peers, (uint32_t)(seed % 13), seed);
         double before = rounds_sum(r), scale = (double)r->values * peers + 1;
         double loss = rounds_loss(r);
-        double drift = codec->is_lossless ? 1e-6 : codec == &codec_f16 ? 1e-4 : loss;
+        double drift = codec->traits.is_lossless ? 1e-6 : codec == &codec_f16 ? 1e-4 : loss;
 
         rounds_run(r, 3 * NS_PER_S);
         r->is_learning = false;
@@ -22,7 +22,7 @@ static void a_group_round_makes_all_equal_and_keeps_the_mean(void **state)
             check_seed(seed, rounds_counts(r, i).rounds_aborted == 0);
         }
         check_seed(seed, fabs(rounds_sum(r) - before) < drift * scale);
-        check_seed(seed, rounds_spread(r) < (codec->is_lossless ? 1e-5 : 2 * loss));
+        check_seed(seed, rounds_spread(r) < (codec->traits.is_lossless ? 1e-5 : 2 * loss));
         check_seed(seed, r->scores == 0);
         rounds_destroy(r);
     }

@@ -27,11 +27,11 @@ static void every_schedule_gives_the_mean_to_all(void **state)
         FOR_EACH_SCHEDULE(schedule)
         {
             uint32_t peers = 2 + (uint32_t)(seed % 7), chunks = (uint32_t)(seed % 13);
-            const struct codec_ops *codec = seed % 3 == 1 ? &codec_f16 : &codec_f32;
+            const struct codec *codec = seed % 3 == 1 ? &codec_f16 : &codec_f32;
             struct rounds *r = rounds_create_with(&exchange_group, codec, (enum schedule)schedule,
                                                   peers, chunks, seed);
             double before = rounds_sum(r), scale = (double)r->values * peers + 1;
-            double drift = codec->is_lossless ? 1e-6 : 2e-3;
+            double drift = codec->traits.is_lossless ? 1e-6 : 2e-3;
 
             rounds_run(r, 3 * NS_PER_S);
             r->is_learning = false;
@@ -43,7 +43,7 @@ static void every_schedule_gives_the_mean_to_all(void **state)
                 check_seed(seed, counts.scheduled[schedule] == counts.rounds_ok);
             }
             check_seed(seed, fabs(rounds_sum(r) - before) < drift * scale);
-            check_seed(seed, rounds_spread(r) < (codec->is_lossless ? 1e-5 : 1e-2));
+            check_seed(seed, rounds_spread(r) < (codec->traits.is_lossless ? 1e-5 : 1e-2));
             check_seed(seed, r->scores == 0);
             rounds_destroy(r);
         }

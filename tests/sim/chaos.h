@@ -377,7 +377,7 @@ static inline void chaos_begin(struct chaos *chaos, uint64_t seed)
     if (chaos->liar != NULL) chaos->plan.is_rough = false; /* or it alone might hold the model */
     if (chaos->strategy != NULL) {
         chaos->plan.is_pair = strcmp(chaos->strategy->exchange->name, "pair") == 0;
-        chaos->plan.codec = chaos->strategy->codec->name;
+        chaos->plan.codec = chaos->strategy->codec.name;
     }
     rng_init(&chaos->rng, seed, 0x73746f72);
     chaos->prints = getenv("TRACE") != NULL;

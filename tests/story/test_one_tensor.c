@@ -63,7 +63,7 @@ struct story {
     struct backend *cpu;
     struct sim_world *world;
     struct swarm_secret swarm;
-    const struct codec_ops *codec;
+    const struct codec *codec;
     struct traveller ann, bob;
 };
 
@@ -133,19 +133,20 @@ static void export_snapshot(struct traveller *peer)
  * exact snapshot stays beside it. */
 static void offer_and_encode(const struct story *story, struct traveller *peer)
 {
-    const struct codec_ops *codec = story->codec;
+    const struct codec *codec = story->codec;
     struct rule_view view = {peer->own, peer->values};
     const float *exact = in_plane(peer, peer->snapshot), *told = in_plane(peer, peer->own);
 
     blob_unref(peer->encoded);
-    peer->encoded = blob_create(codec->encoded_bytes(peer->values));
+    peer->encoded = blob_create(codec->ops->bytes_max(codec, peer->values));
     assert_non_null(peer->encoded);
-    codec->encode(peer->snapshot, peer->values, peer->encoded->bytes);
-    assert_int_equal(
-        codec->decode(peer->encoded->bytes, peer->encoded->count, peer->own, peer->values), RC_OK);
+    codec->ops->encode(codec, 0, peer->snapshot, peer->values, peer->encoded->bytes);
+    assert_int_equal(codec->ops->decode(codec, peer->encoded->bytes, peer->encoded->count,
+                                        peer->own, peer->values),
+                     RC_OK);
     rule_mean.begin(peer->rule, &view);
 
-    assert_int_equal(is_same(peer, exact, told), codec->is_lossless);
+    assert_int_equal(is_same(peer, exact, told), codec->traits.is_lossless);
     for (size_t i = 0; i < peer->tensor.count; i++) { /* f16 keeps 11 bits of each value */
         assert_true(fabsf(told[i] - exact[i]) <= fabsf(exact[i]) / 2048 + 0x1p-24f);
     }
@@ -197,10 +198,12 @@ static void open_and_decode(const struct story *story, struct traveller *peer,
     assert_int_equal(header.flags, kind);
     assert_int_equal(header.stream, STREAM); /* the right round */
     assert_int_equal(header.arg, 0);         /* the right range, and in the next line its length */
-    assert_int_equal(count - INNER_HEADER_BYTES, story->codec->encoded_bytes(peer->values));
+    assert_int_equal(count - INNER_HEADER_BYTES,
+                     story->codec->ops->bytes_max(story->codec, peer->values));
     assert_memory_equal(inner + INNER_HEADER_BYTES, from->encoded->bytes, from->encoded->count);
-    assert_int_equal(story->codec->decode(inner + INNER_HEADER_BYTES, count - INNER_HEADER_BYTES,
-                                          peer->staging, peer->values),
+    assert_int_equal(story->codec->ops->decode(story->codec, inner + INNER_HEADER_BYTES,
+                                               count - INNER_HEADER_BYTES, peer->staging,
+                                               peer->values),
                      RC_OK);
     assert_true(floats_are_finite(peer->staging, peer->values));
     blob_unref(peer->received);
@@ -424,7 +427,7 @@ static void connect_peers(struct story *story)
                         secure_session(story->bob.secure)->session_id, SESSION_ID_BYTES);
 }
 
-static void story_begin(struct story *story, const struct codec_ops *codec)
+static void story_begin(struct story *story, const struct codec *codec)
 {
     struct cpu_backend_options cpu = {.threads = 1};
     struct sim_options sim = {.seed = 1, .latency_ns = NS_PER_MS, .hosts_max = 2};
@@ -471,7 +474,7 @@ static void story_end(struct story *story)
 
 /* Both tell each other their plane, and each goes half the way to the other. Training does not
  * wait: both take more steps between snapshot and import. */
-static void tell_of_a_pair(const struct codec_ops *codec)
+static void tell_of_a_pair(const struct codec *codec)
 {
     struct story story;
     float *ann_trained, *bob_trained;
@@ -516,9 +519,11 @@ static void reduce_to_the_mean(const struct story *story, struct traveller *owne
     assert_int_equal(rule_mean.absorb(owner->rule, all, 1.0f, owner->own), RC_OK);
     assert_int_equal(rule_mean.absorb(owner->rule, all, 1.0f, owner->staging), RC_OK);
     assert_int_equal(rule_mean.reduce(owner->rule, all, owner->staging), RC_OK);
-    story->codec->encode(owner->staging, owner->values, owner->encoded->bytes);
-    assert_int_equal(story->codec->decode(owner->encoded->bytes, owner->encoded->count,
-                                          owner->staging, owner->values),
+    story->codec->ops->encode(story->codec, 0, owner->staging, owner->values,
+                              owner->encoded->bytes);
+    assert_int_equal(story->codec->ops->decode(story->codec, owner->encoded->bytes,
+                                               owner->encoded->count, owner->staging,
+                                               owner->values),
                      RC_OK);
 }
 

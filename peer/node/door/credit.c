@@ -28,8 +28,9 @@ static uint32_t credit_of(const struct node *node, uint64_t unit, uint32_t out, 
 uint32_t door_chunk_credit(void *context, uint32_t out, uint32_t wanted)
 {
     const struct node *node = context;
+    const struct codec *codec = &node->options.strategy->codec;
 
-    return credit_of(node, node->options.strategy->codec->encoded_bytes(CHUNK_VALUES), out, wanted);
+    return credit_of(node, codec->ops->bytes_max(codec, CHUNK_VALUES), out, wanted);
 }
 
 uint32_t door_bucket_credit(void *context, uint32_t out, uint32_t wanted)

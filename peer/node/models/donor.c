@@ -223,7 +223,7 @@ void models_donation_deinit(struct node *node)
 /* What this peer sends in a round. */
 static double round_bytes(const struct node *node, const struct round_stats *stats)
 {
-    double bytes = (double)codec_plane_bytes(node->options.strategy->codec, node->mixed);
+    double bytes = (double)codec_plane_bytes(&node->options.strategy->codec, node->mixed);
 
     if (!rounds_are_common(node) || stats->last_members < 2) return bytes;
     return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;

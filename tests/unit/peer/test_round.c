@@ -60,8 +60,10 @@ static void a_live_plane_is_encoded_as_its_copy_would_be(void **state)
                 assert_null(offer);
                 continue;
             }
-            stage.round->codec->encode(expected, VALUES, (uint8_t *)live);
-            assert_int_equal(offer->count, stage.round->codec->encoded_bytes(VALUES));
+            stage.round->codec->ops->encode(stage.round->codec, 0, expected, VALUES,
+                                            (uint8_t *)live);
+            assert_int_equal(offer->count,
+                             stage.round->codec->ops->bytes_max(stage.round->codec, VALUES));
             assert_memory_equal(offer->bytes, live, offer->count);
             say(&stage, over(OVER_ABORTED, false));
             stage_work(&stage);
@@ -179,7 +181,7 @@ static void a_snapshot_waits_for_the_jobs_of_the_round_before(void **state)
 static void what_counts_as_our_own_is_what_the_others_decode(void **state)
 {
     static float snapshot[VALUES], decoded[VALUES];
-    const struct codec_ops *codec;
+    const struct codec *codec;
 
     (void)state;
     for (size_t i = 0; i < VALUES; i++) {
@@ -195,11 +197,12 @@ static void what_counts_as_our_own_is_what_the_others_decode(void **state)
         round_on_snapshot(stage.round, RC_OK);
         stage_work(&stage);
         offer = stage.round->offer[0];
-        assert_int_equal(offer->count, codec->encoded_bytes(VALUES));
-        assert_int_equal(codec->decode(offer->bytes, offer->count, decoded, VALUES), RC_OK);
+        assert_int_equal(offer->count, codec->ops->bytes_max(codec, VALUES));
+        assert_int_equal(codec->ops->decode(codec, offer->bytes, offer->count, decoded, VALUES),
+                         RC_OK);
         assert_memory_equal(stage.round->own, decoded, sizeof decoded);
         assert_memory_equal(stage.round->snapshot, snapshot, sizeof snapshot);
-        assert_int_equal(memcmp(decoded, snapshot, sizeof decoded) == 0, codec->is_lossless);
+        assert_int_equal(memcmp(decoded, snapshot, sizeof decoded) == 0, codec->traits.is_lossless);
         say(&stage, over(OVER_ABORTED, false));
         stage_work(&stage);
         round_destroy(stage.round);
@@ -250,7 +253,7 @@ static void what_a_device_encoded_wrongly_ends_the_round(void **state)
     (void)state;
     stage_set_up(&stage, &specs, &exchange_pair);
     assert_null(stage.round->own);
-    job.told = blob_create(stage.round->codec->encoded_bytes(VALUES));
+    job.told = blob_create(stage.round->codec->ops->bytes_max(stage.round->codec, VALUES));
     memset(job.told->bytes, 0xff, job.told->count);
     job.blob = job.told;
     job.body = job.blob->bytes;
@@ -346,12 +349,14 @@ static void every_method_has_a_name_of_its_own(void **state)
 
     (void)state;
     for (size_t r = 0; rule_at(r, &settings) != NULL; r++) {
-        for (size_t c = 0; codec_at(c) != NULL || codec_topk_at(0) != NULL; c++) {
-            const struct codec_ops *codec = codec_at(c) != NULL ? codec_at(c) : codec_topk_at(0);
+        for (size_t c = 0;; c++) {
+            const char *codec =
+                c < CODEC_FORMATS ? codec_at(c)->name : codec_example(c - CODEC_FORMATS);
 
+            if (codec == NULL) break;
             for (int kind = -1; kind < OPTIMIZER_COUNT; kind++) {
                 struct strategy_specs specs = {.rule = rule_at(r, &settings)->name,
-                                               .codec = codec->name,
+                                               .codec = codec,
                                                .moments = kind < 0 ? "keep" : "average"};
 
                 if (strategy_parse(&specs, &strategy, &why) != RC_OK) continue;
@@ -362,7 +367,6 @@ static void every_method_has_a_name_of_its_own(void **state)
                                 words[0], sizeof words[0]); /* checks that it fits */
                 tried++;
             }
-            if (codec_at(c) == NULL) break;
         }
     }
     assert_in_range(tried, 40, 1000);
