@@ -30,6 +30,7 @@ struct cluster_peer {
     uint64_t warnings;
     char addresses[CLUSTER_BOOTSTRAPS_MAX][ADDRESS_BYTES_MAX];
     struct node_result result;
+    char site[SITE_BYTES];
 };
 
 struct cluster {
@@ -143,6 +144,10 @@ struct cluster *cluster_create(const struct cluster_options *options)
         peer->env = sim_host_create(cluster->world, &peer->host);
         CHECK(peer->env != NULL && peer->host == i + 1);
         name_trace(peer);
+        if (options->sites > 1) {
+            sim_host_site(cluster->world, peer->host, i % options->sites);
+            cluster_set_site(cluster, i, i % options->sites);
+        }
     }
     for (uint32_t i = 0; i < options->guests; i++) {
         cluster->guests[i] = sim_host_create(cluster->world, &unused);
@@ -271,6 +276,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
     enum rc rc;
 
     CHECK(!peer->is_up && bootstrap_count <= CLUSTER_BOOTSTRAPS_MAX);
+    memcpy(options.site, peer->site, SITE_BYTES);
     if (peer->was_started) peer->env = sim_host_restart(cluster->world, peer->host);
     peer->was_started = true;
     peer->has_result = false;
@@ -328,6 +334,11 @@ void cluster_set_averaging(struct cluster *cluster, uint32_t number, const char 
 
     CHECK(!cluster->peers[number].is_up);
     CHECK(strategy_parse(&specs, &cluster->peers[number].strategy, &why) == RC_OK);
+}
+
+void cluster_set_site(struct cluster *cluster, uint32_t number, uint32_t site)
+{
+    snprintf(cluster->peers[number].site, SITE_BYTES, "site-%u", site);
 }
 
 uint64_t cluster_warnings(const struct cluster *cluster, uint32_t number)

@@ -33,6 +33,7 @@ struct cluster_options {
     double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
     struct trace *trace; /* see struct sim_options; peer N is process N + 1 */
     bool is_quiet;       /* learning rate 0: nothing moves but by averaging */
+    uint32_t sites;      /* peer N is at site N modulo this, and says so; 0 or 1: nobody says */
     uint32_t guests;     /* hosts beside the peers, for who is no peer: an attacker */
     /** Another learner than the toy, for peer number `peer`; NULL: the toy. `values` are then its
      *  parameters. */
@@ -60,6 +61,8 @@ void cluster_stop(struct cluster *cluster, uint32_t peer);
 void cluster_set_model_seed(struct cluster *cluster, uint32_t peer, uint64_t seed);
 /** Before a start: another method, as in options->averaging, for this peer alone. */
 void cluster_set_averaging(struct cluster *cluster, uint32_t peer, const char *averaging);
+/** Before a start: it says that it is at site `site`, wherever it is. */
+void cluster_set_site(struct cluster *cluster, uint32_t peer, uint32_t site);
 /** Lines of warning it has logged, in all its lives. */
 uint64_t cluster_warnings(const struct cluster *cluster, uint32_t peer);
 struct sim_world *cluster_world(struct cluster *cluster);

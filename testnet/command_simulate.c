@@ -38,6 +38,7 @@ static struct json *sample_json(const struct simulation_sample *sample)
     json_set_count(json, "rounds_ok", sample->rounds_ok);
     json_set_count(json, "rounds_aborted", sample->rounds_aborted);
     json_set_count(json, "bytes", sample->bytes);
+    json_set_count(json, "bytes_across", sample->bytes_across);
     json_set_count(json, "faults", sample->faults);
     return json;
 }
@@ -92,6 +93,7 @@ static struct json *summary(const struct options *options, const struct strategy
     json_set_count(json, "rounds_aborted", last->rounds_aborted);
     json_set_real(json, "rounds_per_peer", last->rounds_per_peer);
     json_set_count(json, "bytes", last->bytes);
+    json_set_count(json, "bytes_across", last->bytes_across);
     json_set_count(json, "faults", last->faults);
     json_set_count(json, "live", last->live);
     json_set_real(json, "spectral_gap", 1 - spectrum->rho);
@@ -109,22 +111,24 @@ static struct json *summary(const struct options *options, const struct strategy
 }
 
 /* A round mixes by the graph's matrix and does nothing else. */
-static bool is_plain(const struct strategy *strategy)
+static bool is_plain(const struct simulation_options *simulation)
 {
+    const struct strategy *strategy = simulation->strategy;
     const struct exchange_ops *exchange = strategy->exchange;
 
+    if (simulation->sites > 1 || strategy->topology.sites_every > 0) return false;
     if (strategy->rule != &rule_mean || strategy->tracks) return false;
     if (strategy->clips || strategy->aggregate.ops != NULL) return false;
     if (exchange->has_mirrors || exchange == &exchange_push) return false;
     return !exchange->is_graph || (strategy->alpha <= 0 && strategy->beta >= 1);
 }
 
-static void tell_spectrum(const struct log *log, const struct strategy *strategy,
+static void tell_spectrum(const struct log *log, const struct simulation_options *simulation,
                           const struct spectrum *spectrum)
 {
-    if (!is_plain(strategy)) {
+    if (!is_plain(simulation)) {
         log_info(log, "spectral gap of the graph's mixing matrix: %.6g; a round of %s is another",
-                 1 - spectrum->rho, strategy->name);
+                 1 - spectrum->rho, simulation->strategy->name);
     } else if (spectrum->rho == 0 && spectrum->period > 1) {
         log_info(log, "%u rounds give the exact mean", spectrum->period);
     } else {
@@ -159,6 +163,7 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                                               .centre_spread = options_real(options, "spread"),
                                               .target_loss = options_real(options, "target-loss"),
                                               .report_ns = options_ns(options, "report-every"),
+                                              .sites = (uint32_t)options_count(options, "sites"),
                                               .is_still = options_flag(options, "still")};
     bool has_end = simulation->time_ns > 0 || simulation->target_loss > 0;
 
@@ -188,6 +193,10 @@ static enum rc read_options(const struct options *options, struct strategy *stra
     if (rc == RC_OK) rc = simulation_check(simulation, why);
     if (rc == RC_OK) rc = springs_check(strategy, simulation->peers, why);
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
+    simulation->across = simulation->link;
+    if (rc == RC_OK && options_is_set(options, "link-across")) {
+        rc = link_spec_parse(options_text(options, "link-across"), &simulation->across, why);
+    }
     if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
     if (rc == RC_OK) {
         rc = hetero_spec_parse(options_text(options, "hetero"), simulation->seed, speeds,
@@ -202,9 +211,9 @@ static void tell_how_to_repeat(const struct options *options, const struct log *
                                const struct simulation_result *result)
 {
     static const char *const names[] = {
-        "peers", "averaging", "topology", "exchange",  "codec",       "rule",
-        "pace",  "robust",    "values",   "step-time", "rounds",      "time",
-        "link",  "chaos",     "hetero",   "spread",    "target-loss", "seed"};
+        "peers",  "averaging", "topology", "exchange",    "codec",       "rule",   "pace",
+        "robust", "values",    "sites",    "link-across", "step-time",   "rounds", "time",
+        "link",   "chaos",     "hetero",   "spread",      "target-loss", "seed"};
     char line[1024] = "grapevine simulate";
     size_t used = strlen(line);
 
@@ -259,7 +268,7 @@ int command_simulate(struct options *options)
     log_info(&view.log, "%u peers, averaging %s", simulation.peers, strategy.text);
     if (rc == RC_OK && strategy.is_averaging) rc = simulation_spectrum(&simulation, &spectrum);
     if (rc != RC_OK) return command_failed(rc, &why);
-    if (strategy.is_averaging) tell_spectrum(&view.log, &strategy, &spectrum);
+    if (strategy.is_averaging) tell_spectrum(&view.log, &simulation, &spectrum);
     if (is_json) view.samples = json_array_create();
     simulation.context = &view;
     simulation.on_sample = on_sample;
@@ -290,7 +299,7 @@ int command_simulate(struct options *options)
                result.last.loss, result.last.loss_of_average);
         if (!isnan(result.contraction)) {
             printf("a round left %.4f of the consensus distance; %s %.4f\n", result.contraction,
-                   is_plain(&strategy) ? "theory says" : "the graph's mixing matrix has",
+                   is_plain(&simulation) ? "theory says" : "the graph's mixing matrix has",
                    spectrum.rho);
         }
         json_destroy(json);

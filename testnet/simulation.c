@@ -75,6 +75,7 @@ static bool create(struct simulation *simulation, const struct simulation_option
         .step_cost_ns = options->step_ns,
         .speeds = options->speeds,
         .trace = options->trace,
+        .sites = options->sites,
         .latency_ns = options->link.latency_ns,
         .jitter_ns = options->link.jitter_ns,
         .bytes_per_s = options->link.bytes_per_s,
@@ -96,6 +97,19 @@ static bool create(struct simulation *simulation, const struct simulation_option
     return simulation->cluster != NULL && simulation->injuries != NULL &&
            simulation->sides != NULL && simulation->optimum != NULL && simulation->mean != NULL &&
            simulation->plane != NULL;
+}
+
+/* Hosts are peers and one more in front of them. */
+static void part_sites(const struct simulation *simulation)
+{
+    const struct simulation_options *options = simulation->options;
+
+    for (uint32_t a = 0; a < options->peers && options->sites > 1; a++) {
+        for (uint32_t b = 0; b < options->peers; b++) {
+            if (a % options->sites == b % options->sites) continue;
+            sim_path_set(cluster_world(simulation->cluster), a + 1, b + 1, &options->across);
+        }
+    }
 }
 
 static void destroy(struct simulation *simulation)
@@ -307,6 +321,7 @@ static struct simulation_sample take_sample(struct simulation *simulation)
 
     sim_counts(cluster_world(simulation->cluster), &counts);
     sample.bytes = counts.bytes;
+    sample.bytes_across = counts.bytes_across;
     count_rounds(simulation, &sample);
     measure_models(simulation, &sample);
     return sample;
@@ -463,6 +478,7 @@ static void run(struct simulation *simulation, struct simulation_result *result)
     uint64_t slice = options->target_loss > 0 || options->is_still ? slice_ns / 5 : slice_ns;
     bool is_done = false;
 
+    part_sites(simulation);
     start_all(simulation);
     chaos_begin(&simulation->chaos, options->seed, now_of(simulation));
     while (!is_done && now_of(simulation) < end_ns) {

@@ -25,9 +25,10 @@ struct simulation_sample {
     double loss, loss_of_average;
     uint64_t rounds_ok, rounds_aborted; /* of all peers and their lives */
     double rounds_per_peer;
-    uint64_t steps;  /* of the live peers */
-    uint64_t bytes;  /* that arrived, framing included */
-    uint64_t faults; /* caused so far */
+    uint64_t steps;        /* of the live peers */
+    uint64_t bytes;        /* that arrived, framing included */
+    uint64_t bytes_across; /* of these, from another site */
+    uint64_t faults;       /* caused so far */
     uint32_t live;
 };
 
@@ -46,6 +47,8 @@ struct simulation_options {
                            step before all are linked */
     uint64_t report_ns;
     struct sim_path link;
+    uint32_t sites; /* over which peers are spread in turns; 0 or 1: nobody says where it is */
+    struct sim_path across;            /* a link between two of them */
     struct chaos chaos;                /* parsed; its clock is started here */
     const volatile sig_atomic_t *stop; /* not 0: end with the slice that runs; NULL: never */
     struct trace *trace;               /* of all peers, in virtual time; NULL: none. Borrowed */

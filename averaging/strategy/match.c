@@ -48,6 +48,13 @@ enum rc strategy_match_topology(const struct strategy_specs *specs, const struct
     if (strategy->topology_is_default) return RC_OK;
     rc = topology_parse(specs->topology, &strategy->topology, why);
     if (rc != RC_OK) return rc;
+    if (strategy->topology.sites_every > 0 && !strategy->exchange->is_group &&
+        !strategy->exchange->is_of_two) {
+        return fault_set(why, RC_USAGE,
+                         "--topology %s: only groups and pairs go by sites, and the %s exchange of "
+                         "%s is of neither; leave sites: out",
+                         specs->topology, strategy->exchange->name, strategy->name);
+    }
     if (suits(strategy->exchange, &strategy->topology)) return RC_OK;
     if (topology_is_directed(&strategy->topology)) {
         return fault_set(why, RC_USAGE,

@@ -90,6 +90,7 @@ static void publish_self(struct membership *m, bool has_left)
     memcpy(record.public_key, options->identity->public_key, PUBLIC_KEY_BYTES);
     memcpy(record.addresses, options->addresses, sizeof(record.addresses));
     record.addresses_count = options->addresses_count;
+    memcpy(record.site, options->site, SITE_BYTES);
     do { /* four long host names do not fit: the last ones stay away */
         rc = record_sign(&record, options->identity, options->run_id, bytes, sizeof(bytes), &count);
     } while (rc == RC_LIMIT && record.addresses_count-- > 0);
@@ -601,6 +602,7 @@ static void view_fill(const struct member *member, struct member_view *view)
                                  .heard_ns = member->heard_ns,
                                  .is_linked = contact != NULL,
                                  .nat = brief->nat};
+    memcpy(view->site, brief->site, SITE_BYTES);
     for (uint32_t i = 0; i < ADDRESSES_MAX; i++) {
         const char *address = member_address(member, i);
 
@@ -618,6 +620,14 @@ size_t membership_list(const struct membership *m, struct member_view *views, si
         view_fill(m->book.entries[i].member, &views[i]);
     }
     return count;
+}
+
+bool membership_is_near(const struct membership *m, struct peer_id id)
+{
+    const struct member *member = book_find(&m->book, id);
+
+    if (peer_id_is_equal(id, m->self_id)) return true;
+    return member != NULL && memcmp(member_brief(member)->site, m->options.site, SITE_BYTES) == 0;
 }
 
 size_t membership_count(const struct membership *m)

@@ -28,6 +28,7 @@ struct member_view { /* a copy for readers */
     uint64_t heard_ns;               /* last authenticated record from it */
     bool is_linked;
     enum nat_class nat; /* as it says itself */
+    char site[SITE_BYTES];
 };
 
 struct membership_counts {
@@ -58,6 +59,7 @@ struct membership_options {
     uint64_t incarnation; /* at most 2^63: the persisted one + 1 */
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
     uint32_t addresses_count;
+    char site[SITE_BYTES];     /* all NUL: none */
     uint64_t seed;             /* for probe order and back-off jitter */
     uint64_t shelf_seed;       /* for the places of records; nobody else may know it */
     struct verified *verified; /* borrowed; NULL: of this peer alone */
@@ -127,6 +129,9 @@ uint64_t membership_answer_ns(const struct membership *membership, struct peer_i
 void membership_met_at(struct membership *membership, const char *address, uint64_t now_ns);
 /** Is `address` ("host:port", any port) where a member or a bootstrap lives, as far as known? */
 bool membership_knows_host(const struct membership *membership, const char *address);
+/** Does `id` say that it is where this peer is (or say nothing, as this one)? False of who is not
+ *  known. */
+bool membership_is_near(const struct membership *membership, struct peer_id id);
 /** The members to reckon with, linked or not, this peer excluded, sorted by id. As anybody can tell
  * of members that do not exist: in a swarm that was small enough for a full mesh those that were
  * linked once, in others all that are believed to be there, but for those that were only told of

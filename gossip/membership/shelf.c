@@ -185,10 +185,13 @@ void shelf_unref(struct shelf *shelf, struct signed_record *record)
 
 struct record_brief record_brief_of(const struct member_record *record)
 {
-    return (struct record_brief){.boot = record->boot,
+    struct record_brief brief = {.boot = record->boot,
                                  .incarnation = record->incarnation,
                                  .nat = (enum nat_class)record->nat,
                                  .has_left = record->has_left};
+
+    memcpy(brief.site, record->site, SITE_BYTES);
+    return brief;
 }
 
 const char *signed_record_address(const struct signed_record *record, uint32_t index)

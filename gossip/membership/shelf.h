@@ -15,6 +15,7 @@ struct record_brief { /* what rumours are weighed by */
     uint64_t incarnation;
     enum nat_class nat;
     bool has_left; /* it is a farewell */
+    char site[SITE_BYTES];
 };
 
 struct signed_record { /* never changed once it is made */

@@ -100,17 +100,49 @@ static enum rc parse_name(const char *spec, size_t end, struct topology *topolog
                      spec);
 }
 
-/* What follows the name: ",lazy" of graphs, ",uniform" of pairs. */
+/* ",sites:EVERY", which begins at `*end` and ends what is left of `spec`, or the part before it. */
+static enum rc parse_sites(const char *spec, size_t *end, struct topology *topology,
+                           struct fault *why)
+{
+    static const char word[] = ",sites:";
+    size_t begin = *end + sizeof word - 1, i = begin;
+    uint32_t every = 0;
+
+    if (topology_is_graph(topology) || strncmp(spec + *end, word, sizeof word - 1) != 0) {
+        return RC_OK;
+    }
+    for (; spec[i] >= '0' && spec[i] <= '9' && every <= TOPOLOGY_SITES_MAX; i++) {
+        every = every * 10 + (uint32_t)(spec[i] - '0');
+    }
+    if (i == begin || (spec[i] != '\0' && spec[i] != ',') || every < 1 ||
+        every > TOPOLOGY_SITES_MAX) {
+        return fault_set(
+            why, RC_PARSE,
+            "--topology \"%.40s\", column %zu: the rounds of which one is of all sites "
+            "must be a number from 1 to %d",
+            spec, begin + 1, (int)TOPOLOGY_SITES_MAX);
+    }
+    topology->sites_every = every;
+    *end = i;
+    return RC_OK;
+}
+
+/* What follows the name: ",lazy" of graphs, ",uniform" of pairs, ",sites:EVERY" of what is no
+ * graph.
+ */
 static enum rc parse_option(const char *spec, size_t end, struct topology *topology,
                             struct fault *why)
 {
-    bool is_lazy = strcmp(spec + end, ",lazy") == 0;
+    bool is_lazy;
+    enum rc rc;
 
-    if (spec[end] == '\0') return RC_OK;
-    if (topology->kind == TOPOLOGY_PAIRS && strcmp(spec + end, ",uniform") == 0) {
+    if (topology->kind == TOPOLOGY_PAIRS && strncmp(spec + end, ",uniform", 8) == 0) {
         topology->is_uniform = true;
-        return RC_OK;
+        end += 8;
     }
+    rc = parse_sites(spec, &end, topology, why);
+    if (rc != RC_OK || spec[end] == '\0') return rc;
+    is_lazy = strcmp(spec + end, ",lazy") == 0;
     if (is_lazy && !topology_is_graph(topology)) {
         return fault_set(why, RC_PARSE,
                          "--topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
@@ -119,7 +151,10 @@ static enum rc parse_option(const char *spec, size_t end, struct topology *topol
     }
     if (!is_lazy) {
         return fault_set(why, RC_PARSE, "--topology \"%.40s\", column %zu: expected \"%s\"", spec,
-                         end + 1, topology->kind == TOPOLOGY_PAIRS ? ",uniform" : ",lazy");
+                         end + 1,
+                         topology->kind == TOPOLOGY_PAIRS ? ",uniform\" or \",sites:EVERY"
+                         : topology_is_grouped(topology)  ? ",sites:EVERY"
+                                                          : ",lazy");
     }
     topology->is_lazy = true;
     return RC_OK;
@@ -141,8 +176,16 @@ enum rc topology_parse(const char *spec, struct topology *topology, struct fault
 
 void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT])
 {
-    const char *option = topology->is_lazy ? ",lazy" : topology->is_uniform ? ",uniform" : "";
+    char option[TOPOLOGY_TEXT / 2], sites[TOPOLOGY_TEXT / 2] = "";
 
+    if (topology->sites_every > 0) {
+        snprintf(sites, sizeof sites, ",sites:%u", topology->sites_every);
+    }
+    snprintf(option, sizeof option, "%s%s",
+             topology->is_lazy      ? ",lazy"
+             : topology->is_uniform ? ",uniform"
+                                    : "",
+             sites);
     for (size_t i = 0; i < ARRAY_COUNT(plain); i++) {
         if (plain[i].kind != topology->kind) continue;
         snprintf(text, TOPOLOGY_TEXT, "%s%s", plain[i].name, option);
@@ -413,6 +456,13 @@ uint64_t topology_draw(const struct topology *topology, uint64_t round)
 uint32_t topology_ahead(const struct topology *topology)
 {
     return topology->kind == TOPOLOGY_GRID ? TOPOLOGY_AHEAD_MAX : 2 * draws_of(topology);
+}
+
+struct topology_level topology_level(uint32_t every, uint64_t round)
+{
+    if (every == 0) return (struct topology_level){false, round};
+    if (round % every == every - 1) return (struct topology_level){false, round / every};
+    return (struct topology_level){true, round - round / every};
 }
 
 uint64_t topology_edge(struct digest run_id, uint64_t period, struct peer_id a, struct peer_id b)

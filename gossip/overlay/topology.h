@@ -43,20 +43,23 @@ enum {
     TOPOLOGY_TEXT = 48,
     TOPOLOGY_TURNS = 8,
     TOPOLOGY_AHEAD_MAX = 8,
+    TOPOLOGY_SITES = 4, /* sites_every of a peer that has a site, where it is not said */
+    TOPOLOGY_SITES_MAX = 10000,
     TOPOLOGY_RUNS = 112 /* members: as many as are all linked. Of more, groups go by prefixes */
 };
 
 struct topology {
     enum topology_kind kind;
-    uint32_t group_size; /* of TOPOLOGY_GROUPS; of TOPOLOGY_GRID: the longest side */
-    uint32_t degree;     /* of TOPOLOGY_RANDOM: neighbours of each */
-    bool is_uniform;     /* of TOPOLOGY_PAIRS: whatever lines carry, see peer/node/preference.h */
+    uint32_t group_size;  /* of TOPOLOGY_GROUPS; of TOPOLOGY_GRID: the longest side */
+    uint32_t degree;      /* of TOPOLOGY_RANDOM: neighbours of each */
+    bool is_uniform;      /* of TOPOLOGY_PAIRS: whatever lines carry, see peer/node/preference.h */
+    uint32_t sites_every; /* rounds stay in a site, but for one in so many; 0: not said */
     bool is_lazy; /* of graphs: (I + W)/2 instead of W: no eigenvalue below 0, half the gap */
 };
 
 /** `complete`, `groups:SIZE`, `grid:SIZE`, `pairs`, `pairs,uniform`, `ring`, `torus`, `hypercube`,
- * `exponential`, `one-peer-exponential`, `random:DEGREE`; graphs also as `NAME,lazy`. RC_PARSE
- * names the column and the known names. */
+ * `exponential`, `one-peer-exponential`, `random:DEGREE`; graphs also as `NAME,lazy`, what is no
+ * graph as `NAME,sites:EVERY`. RC_PARSE names the column and the known names. */
 MUST_USE enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why);
 /** As it is spelt, into `text`. */
 void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT]);
@@ -87,6 +90,15 @@ uint32_t topology_ahead(const struct topology *topology);
 /** Into how many groups a round of COMPLETE, GROUPS or PAIRS parts so many members; of more than
  *  TOPOLOGY_RUNS within a tenth. */
 size_t topology_groups(const struct topology *topology, size_t members_count);
+/* Two levels: most rounds are among the members of one site, and one in `every` among all
+ * (hierarchical local SGD: Lin et al. 2018, arXiv:1808.07217, section 5; Castiglia, Das, Patterson
+ * 2021, arXiv:2007.13819). */
+struct topology_level {
+    bool is_near;    /* among the members of the site */
+    uint64_t number; /* of its kind, for topology_group() */
+};
+/** Of `round`; `every` 0: there are no sites, and the number is the round's. */
+struct topology_level topology_level(uint32_t every, uint64_t round);
 /** How two peers stand to each other in period `period` of pairs: a number drawn for the two, the
  *  same from both ends. Everyone prefers the partner with the smallest one, so offers never wait
  * for each other in a circle, and over the periods all partners come up equally often. */

@@ -24,7 +24,38 @@ static const struct field fields[] = {
     ROW(5, addresses, TEXTS, .count_at = AT(addresses_count), .bytes = ADDRESS_BYTES_MAX,
         .high = RECORD_ADDRESSES_MAX),
     UINT(6, nat, 0, NAT_OUTBOUND),
+    ROW(7, site, FIXED, .bytes = SITE_BYTES, .is_optional = true),
 };
+
+bool site_is_valid(const char site[SITE_BYTES])
+{
+    size_t length = strnlen(site, SITE_BYTES);
+
+    if (length == SITE_BYTES) return false;
+    for (size_t i = 0; i < SITE_BYTES; i++) {
+        bool is_letter = (site[i] >= 'a' && site[i] <= 'z') || (site[i] >= 'A' && site[i] <= 'Z');
+        bool is_other = (site[i] >= '0' && site[i] <= '9') || site[i] == '.' || site[i] == '_' ||
+                        site[i] == '-';
+
+        if (i < length ? !is_letter && !is_other : site[i] != '\0') return false;
+    }
+    return true;
+}
+
+enum rc site_parse(const char *text, char site[SITE_BYTES], struct fault *why)
+{
+    char parsed[SITE_BYTES] = {0};
+    size_t length = strlen(text);
+
+    if (length < SITE_BYTES) memcpy(parsed, text, length);
+    if (length == 0 || length >= SITE_BYTES || !site_is_valid(parsed)) {
+        return fault_set(why, RC_PARSE,
+                         "--site \"%.40s\": a site is one to %d letters, digits, '.', '_' and '-'",
+                         text, SITE_BYTES - 1);
+    }
+    memcpy(site, parsed, SITE_BYTES);
+    return RC_OK;
+}
 
 const char *nat_class_name(enum nat_class nat)
 {
@@ -54,7 +85,7 @@ enum rc record_sign(const struct member_record *record, const struct identity *i
 
     CHECK(memcmp(record->public_key, identity->public_key, PUBLIC_KEY_BYTES) == 0);
     CHECK(record->addresses_count <= RECORD_ADDRESSES_MAX);
-    if (!addresses_are_valid(record)) return RC_FORMAT;
+    if (!addresses_are_valid(record) || !site_is_valid(record->site)) return RC_FORMAT;
     if (cap > SIGNED_RECORD_BYTES_MAX) cap = SIGNED_RECORD_BYTES_MAX;
     if (cap < SIGNATURE_BYTES) return RC_LIMIT;
     rc = fields_encode(fields, ARRAY_COUNT(fields), record, map, cap - SIGNATURE_BYTES, &map_bytes);
@@ -72,7 +103,7 @@ enum rc record_peek(const uint8_t *bytes, size_t count, struct member_record *re
     memset(&parsed, 0, sizeof parsed);
     if (fields_decode(fields, ARRAY_COUNT(fields), bytes + SIGNATURE_BYTES, count - SIGNATURE_BYTES,
                       &parsed) != RC_OK ||
-        !addresses_are_valid(&parsed)) {
+        !addresses_are_valid(&parsed) || !site_is_valid(parsed.site)) {
         return RC_FORMAT;
     }
     *record = parsed;

@@ -170,6 +170,10 @@ const struct option_row option_rows[] = {
      "status page, /status.json and /metrics for anyone who can reach this address; a port alone: "
      "for this machine only (default: none)",
      CHANGES},
+    {"site", OPTION_TEXT, GROUP_SWARM, PEERS, "NAME", NULL, 0, 0,
+     "where this peer is, as others at the same site say: most rounds are among them, one in four "
+     "among all; another share: --topology NAME,sites:EVERY",
+     CHANGES},
     {"relay", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", "20mbit", 0, 1e11,
      "bandwidth offered for relaying to peers that cannot be dialled, at most a tenth of "
      "--rate-limit; 0: none",
@@ -206,6 +210,10 @@ const struct option_row option_rows[] = {
      "faults to cause: kill:mtbf=15s,restart=5s;freeze:mtbf=20s,for=3s; also partition and slow, "
      "with mtbf and for",
      OF_RUN},
+    {"sites", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "1", 1, 64,
+     "peers are spread over so many sites, in turns", OF_RUN},
+    {"link-across", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", NULL, 0, 0,
+     "like --link, of the lines between sites (default: as --link)", OF_RUN},
     {"link", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", "delay=1ms", 0, 0,
      "the network: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", OF_RUN},
     {"hetero", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE) | ON(TESTNET), "SPEC", "uniform", 0, 0,

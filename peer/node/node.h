@@ -61,6 +61,7 @@ struct node_options {
     char spec[HELLO_SPEC_MAX];   /* of the model, for messages */
     const char *classes;         /* of a table, as far as they are short; NULL or "": none */
     const struct json *settings; /* told to who asks: peer/session/settings.h; NULL: nothing */
+    char site[SITE_BYTES];       /* where this peer is; all NUL: it does not say */
     const char *listen_else;     /* where `listen` cannot be had; NULL: that is an error */
     uint64_t seed;
     struct node_goal goal;

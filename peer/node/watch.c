@@ -197,6 +197,11 @@ static void set_schedules(const struct node *node, struct json *json)
     json_set(json, "schedules", schedules);
 }
 
+static const char *site_or_null(const char *site)
+{
+    return site[0] == '\0' ? NULL : site;
+}
+
 static struct json *member_json(const struct node *node, const struct member_view *view)
 {
     uint64_t rate = rounds_line_rate(node, view->id);
@@ -217,6 +222,7 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_real(json, "rate", or_nan(rate > 0, (double)rate));
     json_set_real(json, "odds", rounds_odds(node, view->id));
     json_set_text(json, "nat", nat_class_name(view->nat));
+    json_set_text(json, "site", site_or_null(view->site));
     json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
     json_set_real(json, "score", trusted.score);
     json_set_text(json, "last_failure",
@@ -350,6 +356,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_text(json, "run", digest);
     json_set_text(json, "state", report.state);
     json_set_text(json, "nat", nat_class_name(node_nat(node)));
+    json_set_text(json, "site", site_or_null(node->options.site));
     json_set_real(json, "uptime_s", report.t_s);
     json_set_text(json, "model", node->options.spec);
     json_set_text(json, "averaging", node->options.strategy->text);

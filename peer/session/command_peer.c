@@ -506,12 +506,14 @@ static enum rc create_node(struct session *session, struct fault *why)
         .wall_s = uv_wall_s,
         .certificate = session->credentials.certificate,
         .certificate_bytes = session->credentials.certificate_bytes};
+    const char *site = options_text(options, "site");
     struct node_events events = {.context = session,
                                  .on_listening = session_on_listening,
                                  .on_report = session_on_report,
                                  .on_ended = session_on_ended};
     enum rc rc = choose_listen(session, &node, why);
 
+    if (rc == RC_OK && site != NULL) rc = site_parse(site, node.site, why);
     if (rc != RC_OK) return rc;
     describe_data(session, &node);
     list_addresses(session, bootstrap, book);

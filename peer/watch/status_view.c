@@ -7,12 +7,13 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { LINE_BYTES = 400, HEAD_LINES = 10, WIDE_COLUMNS = 150 };
+enum { LINE_BYTES = 400, HEAD_LINES = 10, WIDE_COLUMNS = 150, SITE_COLUMNS = 16 };
 
 struct view {
     FILE *file;
     size_t columns; /* 0: not known */
     bool is_cut;    /* to them; otherwise a terminal breaks the line */
+    bool has_sites; /* the peer that is shown is at one */
 };
 
 __attribute__((format(printf, 2, 3))) static void put(const struct view *view, const char *format,
@@ -127,7 +128,7 @@ static size_t put_alarms(const struct view *view, const struct json *status)
 
 void status_print_alarms(FILE *file, const struct json *status)
 {
-    struct view view = {file, 0, false};
+    struct view view = {file, 0, false, false};
 
     if (put_alarms(&view, status) == 0) put(&view, "ok");
 }
@@ -138,8 +139,9 @@ static void put_head(const struct view *view, const struct json *status)
     const bool is_text = json_get_real(status, "tokens_per_s", &known);
     char texts[4][32], words[80];
 
-    put(view, "peer       %s  at %s", text_or_dash(status, "peer"),
-        text_or_dash(status, "address"));
+    put(view, "peer       %s  at %s%s%s", text_or_dash(status, "peer"),
+        text_or_dash(status, "address"), view->has_sites ? ", site " : "",
+        view->has_sites ? text_or_dash(status, "site") : "");
     put(view, "state      %s, NAT %s, up %s s, %s s left", state_words(status, words, sizeof words),
         text_or_dash(status, "nat"), number(status, "uptime_s", "%.1f", texts[0]),
         number(status, "time_left_s", "%.0f", texts[1]));
@@ -174,14 +176,21 @@ static bool is_narrow(const struct view *view)
     return view->columns > 0 && view->columns < WIDE_COLUMNS;
 }
 
+/* Only who has one is shown those of others. */
+static int site_columns(const struct view *view)
+{
+    return view->has_sites ? SITE_COLUMNS : 0;
+}
+
 static void put_heading(const struct view *view)
 {
     if (is_narrow(view)) {
         put(view, "%-8s %-21s %-7s %-8s %6s %9s %9s %5s", "member", "address", "state", "NAT",
             "rtt ms", "sent", "received", "score");
     } else {
-        put(view, "%-9s %-22s %-8s %-13s %9s %11s %11s %11s %7s  %s", "member", "address", "state",
-            "NAT", "rtt ms", "sent", "received", "line /s", "score", "last round failed because");
+        put(view, "%-9s %-22s %-8s %-13s %-*s%9s %11s %11s %11s %7s  %s", "member", "address",
+            "state", "NAT", site_columns(view), view->has_sites ? "site" : "", "rtt ms", "sent",
+            "received", "line /s", "score", "last round failed because");
     }
 }
 
@@ -201,8 +210,9 @@ static void put_member(const struct view *view, const struct json *member)
             received, score);
         if (failure != NULL) put(view, "         last round failed: %s", failure);
     } else {
-        put(view, "%-9.8s %-22s %-8s %-13s %9s %11s %11s %11s %7s  %s", id, address, state, nat,
-            rtt, sent, received, rate_of(member, texts[4]), score, failure == NULL ? "" : failure);
+        put(view, "%-9.8s %-22s %-8s %-13s %-*s%9s %11s %11s %11s %7s  %s", id, address, state, nat,
+            site_columns(view), view->has_sites ? text_or_dash(member, "site") : "", rtt, sent,
+            received, rate_of(member, texts[4]), score, failure == NULL ? "" : failure);
     }
 }
 
@@ -224,7 +234,7 @@ static size_t fitting(const struct view *view, const struct json *members, size_
 
 void status_print(FILE *file, const struct json *status, size_t columns, size_t lines)
 {
-    struct view view = {file, columns, lines > 0};
+    struct view view = {file, columns, lines > 0, json_get_text(status, "site") != NULL};
     const struct json *members = json_get(status, "members"), *alarms = json_get(status, "alarms");
     size_t count = members == NULL ? 0 : json_count(members);
     size_t head = HEAD_LINES + (alarms == NULL ? 0 : json_count(alarms));

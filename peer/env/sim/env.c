@@ -288,6 +288,11 @@ struct sim_faults *sim_host_faults(struct sim_world *world, uint32_t number)
     return &sim_host_at(world, number)->faults;
 }
 
+void sim_host_site(struct sim_world *world, uint32_t number, uint32_t site)
+{
+    sim_host_at(world, number)->site = site;
+}
+
 void sim_signal(struct sim_world *world, uint32_t number, int signal)
 {
     struct sim_host *host = sim_host_at(world, number);

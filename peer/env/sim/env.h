@@ -88,6 +88,9 @@ void sim_host_rate(struct sim_world *world, uint32_t host, uint64_t up_bytes_per
 void sim_clock_set(struct sim_world *world, uint32_t host, uint64_t now_ns, int32_t ppm);
 uint64_t sim_clock_ns(const struct sim_world *world, uint32_t host);
 
+/** The host stands at `site` (0 at first): what passes between sites is counted beside all. */
+void sim_host_site(struct sim_world *world, uint32_t host, uint32_t site);
+
 /** Deliver a signal event. */
 void sim_signal(struct sim_world *world, uint32_t host, int signal);
 
@@ -104,6 +107,7 @@ void sim_trace_print(struct sim_world *world, FILE *out);
 struct sim_counts {
     uint64_t events;          /* taken from the heap */
     uint64_t frames, bytes;   /* delivered to nodes */
+    uint64_t bytes_across;    /* of them, from another site */
     uint64_t jobs, jobs_done; /* submitted; `done` called */
     size_t queued_bytes_max;  /* in one end of a connection, ever */
     uint32_t connections_max; /* of one host, ever */

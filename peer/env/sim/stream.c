@@ -148,6 +148,9 @@ static void tell_frame(struct sim_world *world, struct sim_end *end, uint8_t *by
     sim_note(world, &event, bytes, count);
     world->counts.frames++;
     world->counts.bytes += count;
+    if (sim_end_host(world, sim_end_other(end))->site != host->site) {
+        world->counts.bytes_across += count;
+    }
     host->events.on_frame(host->events.context, end->number, bytes, count);
 }
 

@@ -134,7 +134,7 @@ struct sim_clock { /* showed local_ns when the world's showed world_ns */
 };
 
 struct sim_host {
-    uint32_t number, life;
+    uint32_t number, life, site;
     struct sim_env *env; /* NULL: powered off */
     struct env_events events;
     struct rng entropy, network, coin;

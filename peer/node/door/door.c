@@ -121,6 +121,7 @@ enum rc door_membership_create(struct node *node)
     if (options.verified == NULL) {
         node->env->ops->entropy(node->env, &options.shelf_seed, sizeof options.shelf_seed);
     }
+    memcpy(options.site, node->options.site, SITE_BYTES);
     door_own_address(node, options.addresses[0]);
     node->membership = membership_create(&options);
     if (node->membership == NULL) return RC_NOMEM;

@@ -53,13 +53,28 @@ static bool is_due(const struct node *node, const struct draw *group, bool is_ah
            node_now(node) >= group->made_ns + least_ns;
 }
 
+/* The number of a draw among the members of the site has its highest bit set. */
+static bool is_near(uint64_t number)
+{
+    return number >> 63 != 0;
+}
+
+static uint32_t draw(const struct node *node, uint64_t number, const struct peer_id *ids,
+                     size_t count, struct peer_id group[GROUP_MEMBERS_MAX])
+{
+    const struct topology topology = strategy_topology(node->options.strategy, count);
+
+    return (uint32_t)topology_group(&topology, node->options.swarm->run_id, number, node->self, ids,
+                                    count, group, GROUP_MEMBERS_MAX);
+}
+
 /* Drawn are the groups of this round and those ahead of it. True: some were. Without memory, what
  * is missing is tried again the next time. */
-static bool draw_all(struct draws *draws, struct node *node, const struct topology *topology,
-                     const uint64_t *wanted, uint32_t wanted_count)
+static bool draw_all(struct draws *draws, struct node *node, const uint64_t *wanted,
+                     uint32_t wanted_count)
 {
-    struct peer_id *ids = NULL;
-    size_t count = 0;
+    struct peer_id *ids = NULL, *near = NULL;
+    size_t count = 0, near_count = 0;
 
     for (uint32_t i = 0; i < wanted_count; i++) {
         struct draw *group = find(draws, wanted[i]);
@@ -68,13 +83,19 @@ static bool draw_all(struct draws *draws, struct node *node, const struct topolo
         if (ids == NULL) ids = door_everyone(node, &count);
         if (group == NULL) group = place_for(draws, wanted, wanted_count);
         if (ids == NULL || group == NULL) break;
+        if (is_near(wanted[i]) && near == NULL) {
+            near = mem_array(count, sizeof *near);
+            if (near == NULL) break;
+            memcpy(near, ids, count * sizeof *near);
+            near_count = rounds_keep_near(node, near, count);
+        }
         group->number = wanted[i];
         group->changes = membership_changes(node->membership);
         group->made_ns = node_now(node);
-        group->count =
-            (uint32_t)topology_group(topology, node->options.swarm->run_id, wanted[i], node->self,
-                                     ids, count, group->ids, GROUP_MEMBERS_MAX);
+        group->count = is_near(wanted[i]) ? draw(node, wanted[i], near, near_count, group->ids)
+                                          : draw(node, wanted[i], ids, count, group->ids);
     }
+    mem_free(near);
     mem_free(ids);
     return ids != NULL;
 }
@@ -110,9 +131,11 @@ size_t draws_find(struct draws *draws, struct node *node, uint64_t round,
     topology = strategy_topology(node->options.strategy, counts.likely + 1);
     ahead = topology_ahead(&topology);
     for (uint32_t i = 0; i < ahead; i++) {
-        wanted[i] = topology_draw(&topology, round + i);
+        const struct topology_level level = rounds_level(node, round + i);
+
+        wanted[i] = topology_draw(&topology, level.number) | (uint64_t)level.is_near << 63;
     }
-    if (draw_all(draws, node, &topology, wanted, ahead)) keep(draws, node, wanted, ahead);
+    if (draw_all(draws, node, wanted, ahead)) keep(draws, node, wanted, ahead);
     found = find(draws, wanted[0]);
     if (found == NULL) return 0;
     memcpy(group, found->ids, found->count * sizeof found->ids[0]);

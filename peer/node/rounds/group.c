@@ -15,6 +15,9 @@
  * - In a period with a job of its own that took longer than a step, a peer that has done half of
  *   its steps joins what another proposes: the other has done its steps, and would wait.
  *
+ * With sites most rounds are among those of one site (sites.c). Who is alone at its site goes on to
+ * the next number, as who is alone in a line of a grid.
+ *
  * A slower peer is waited for by proposals that stay open (averaging/group/form_wait.c). Loop
  * thread only.
  */
@@ -115,30 +118,34 @@ static bool is_put_off_in_line(struct node *node)
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     struct group_state *group = node->rounds->inner_state;
-    struct topology topology = strategy_topology(node->options.strategy, count);
     struct peer_id chosen[GROUP_MEMBERS_MAX];
     const struct round_stats stats = rounds_stats(node);
-    bool is_drawn = draws_are_needed(node), is_alone_in_line;
+    const struct topology_level level = rounds_level(node, stats.counts.next_round);
+    bool is_drawn = draws_are_needed(node), is_alone, is_alone_in_line;
     size_t found = 0;
 
     if (count < 2 && is_put_off(node)) return; /* as soon as one of them is back */
+    is_alone = count < 2;
+    if (level.is_near) count = rounds_keep_near(node, ids, count);
     if (is_drawn && count > 1) {
         size_t drawn = draws_find(&group->draws, node, stats.counts.next_round, chosen);
         for (size_t i = 0; i < drawn; i++) { /* those who may mix */
             if (rounds_has_id(ids, count, chosen[i])) chosen[found++] = chosen[i];
         }
     } else if (count > 1) {
-        found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
-                               node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
+        const struct topology topology = strategy_topology(node->options.strategy, count);
+
+        found = topology_group(&topology, node->options.swarm->run_id, level.number, node->self,
+                               ids, count, chosen, GROUP_MEMBERS_MAX);
     }
-    is_alone_in_line = !is_drawn && count > 1 && found < 2;
+    is_alone_in_line = (!is_drawn || level.is_near) && !is_alone && found < 2;
     if (is_alone_in_line && is_put_off_in_line(node)) return;
     if (!group->is_owed) pace_measure(node);
     group->is_owed = false;
     group->seen_long = node->rounds->busy.long_jobs;
     pace_begin_period(node);
-    /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for others,
-     * who have gone on and are alone in theirs. With nobody at all: train on. */
+    /* Alone in this line of a grid, or at this site: the round is over. Or those it is the turn of
+     * wait for others, who have gone on and are alone in theirs. With nobody at all: train on. */
     if (is_alone_in_line) round_set_number(node->round, stats.counts.next_round + 1);
     if (found < 2) return;
     (void)pace_begin_with(node, (struct round_members){.ids = chosen, .count = (uint32_t)found});

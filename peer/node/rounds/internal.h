@@ -85,6 +85,12 @@ bool rounds_busy_leaves(const struct node *node, const struct neighbour *other);
 const uint8_t *rounds_preference(struct node *node, const struct peer_id *ids, size_t count,
                                  uint8_t *rarity);
 
+/* sites.c: two levels */
+/** Round (or, of pairs, period) `round`: among whom, and its number there. */
+struct topology_level rounds_level(const struct node *node, uint64_t round);
+/** Leave of `ids` [count] those that say they are where this peer is; the count. */
+size_t rounds_keep_near(const struct node *node, struct peer_id *ids, size_t count);
+
 /* draws.c */
 /** More members are believed to be there than a full mesh has. */
 bool draws_are_needed(const struct node *node);

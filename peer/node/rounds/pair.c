@@ -1,7 +1,8 @@
 /*
  * pair: once a period a round with one partner. One after the other is asked, until one of them
  * takes part (peer/node/partners.h); where the topology is a graph that leads both ways, only
- * neighbours in it are. Loop thread.
+ * neighbours in it are. With sites, most periods are of partners at this one (sites.c), where there
+ * are any. Loop thread.
  */
 #include "peer/node/rounds/internal.h"
 #include "peer/node/partners.h"
@@ -75,18 +76,31 @@ static size_t choose(struct node *node, struct peer_id *ids, size_t count)
     return kept;
 }
 
+/* Those of the level of this period, in `ids`; the count. */
+static size_t keep_level(const struct node *node, struct peer_id *ids, size_t count)
+{
+    struct peer_id near[LINKS_MAX + 1];
+    size_t kept;
+
+    if (!rounds_level(node, pace_count(node)).is_near) return count;
+    memcpy(near, ids, count * sizeof *near);
+    kept = rounds_keep_near(node, near, count);
+    if (kept < 2) return count; /* nobody else is at this site */
+    memcpy(ids, near, kept * sizeof *near);
+    return kept;
+}
+
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     struct pair_state *pair = node->rounds->inner_state;
     uint8_t rarity[LINKS_MAX + 1];
-    const struct partner_list list = {.run_id = node->options.swarm->run_id,
-                                      .self = node->self,
-                                      .ids = ids,
-                                      .rarity = rounds_preference(node, ids, count, rarity),
-                                      .count = count};
+    struct partner_list list = {.run_id = node->options.swarm->run_id, .self = node->self};
     struct peer_id partner;
     struct round_members members = {.ids = &partner, .count = 1};
 
+    list.ids = ids;
+    list.count = count = keep_level(node, ids, count);
+    list.rarity = rounds_preference(node, ids, count, rarity);
     if (!pair->is_owed) pace_measure(node);
     for (size_t i = 0; i < count; i++) { /* at most once each */
         if (!partners_draw(&pair->partners, &list, pace_count(node), node_now(node), &partner)) {

@@ -67,7 +67,8 @@ function showCards(s) {
     [words(s.rounds_aborted, 'count') + ' / ' + words(s.rounds_missed, 'count'), 'rounds aborted / missed'],
     [words(s.consensus_distance, 'plain'), 'consensus distance'],
     [words(s.bytes_sent, 'bytes'), 'sent'], [words(s.bytes_received, 'bytes'), 'received'],
-    [words(s.members_count, 'count'), 'other members'], [s.nat, 'NAT']];
+    [words(s.members_count, 'count'), 'other members'], [s.nat, 'NAT'],
+    ...(s.site ? [[s.site, 'site']] : [])];
   at('cards').replaceChildren(...cards.map(([value, name]) => {
     const card = element('div', undefined, 'card');
     card.append(element('b', value), element('span', name));
@@ -94,7 +95,7 @@ function showMembers(s) {
   if (s.members.length === 0) row(at('members'), 'none', [['nobody else is known']]);
   for (const m of s.members) {
     row(at('members'), m.state, [[m.id.slice(0, 8)], [m.address, 'l'], [m.state, 'l'],
-      [m.nat + (m.is_relayed ? ', relayed' : ''), 'l'],
+      [m.nat + (m.is_relayed ? ', relayed' : '') + (m.site ? ', ' + m.site : ''), 'l'],
       [isKnown(m.rtt_ms) ? words(m.rtt_ms / 1000, 's') : '\u2013'], [words(m.bytes_sent, 'bytes')],
       [words(m.bytes_received, 'bytes')], [words(m.score, 'count')], [m.last_failure || '', 'l']]);
   }
