@@ -2,7 +2,8 @@
 # Two honest peers average while an attacker (tests/e2e/evil) tries one behaviour after another:
 # their rounds go on, memory stays in bounds, whoever can be told is hung up on and counted, no
 # stranger hears a byte, and a new member still gets in beside idle strangers.
-# The gate tries some twenty of them.
+# The gate tries some twenty of them. Then a member that puts another model into every round, beside
+# four honest ones, with two rules in place of the mean (--robust): they learn all the same.
 #   LONG=1 tests/e2e/test_evil.sh build/release/grapevine   all behaviours, 5 s each, 10,000
 # idle strangers, groups and pairs, and what each cost: seconds of processor per step over at least
 # 5 s, against the 5 quiet seconds before it.
@@ -120,4 +121,31 @@ for exchange in "${exchanges[@]}"; do
     kill_peer a
     kill_peer b
 done
+
+# learn_beside_a_liar RULE FLAGS...: it comes to the rounds, is left out, and the honest reach 90 %.
+learn_beside_a_liar() {
+    local rule=$1 name
+    local flags=(--data digits --model "linear:32 relu linear:classes" --threads 1 --step-time 10ms --evaluate-samples 360
+        --steps 1000000000 --robust "$@")
+    start_peer h0 "${flags[@]}" --shard-of 0/5
+    LIE=random-model start_process liar "$(dirname "$evil")/liar" peer --listen 127.0.0.1:0 --json --report-every 200ms "${flags[@]}" \
+        --shard-of 4/5 --identity "$WORK/liar.key" --bootstrap "${PEER_ADDRESS[h0]}"
+    for name in h1 h2 h3; do
+        start_peer $name "${flags[@]}" --shard-of "${name#h}/5" --identity "$WORK/$name.key" --bootstrap "${PEER_ADDRESS[h0]}"
+    done
+    for name in h0 h1 h2 h3 liar; do wait_line $name '"neighbours":4' 120; done
+    for name in h0 h1 h2 h3; do
+        DOING="--robust $rule, $name"
+        wait_more $name guard_reduced 20 240
+        wait_more $name rounds_ok 20 240
+        skip_lines $name
+        wait_line $name '"accuracy":0\.9' 240
+    done
+    DOING=
+    for name in h0 h1 h2 h3 liar; do kill_peer $name; done
+    echo "--robust $*: four peers learn beside a liar"
+}
+
+learn_beside_a_liar median --averaging local-sgd:H=4
+learn_beside_a_liar trim:1 --averaging dpsgd:H=4 --topology complete
 echo "honest peers went on beside every attack"

@@ -77,10 +77,13 @@ static inline void lie_reversed(struct evil *e, float *plane, size_t count)
     lie_steps(e, plane, count, -1);
 }
 
-/* The same in the other direction, a thousandfold. */
+/* The same in the other direction, a thousandfold; but where it believes a part of its own lie, as
+ * among neighbours, its steps grow with it, and are to stay numbers. */
 static inline void lie_reversed_far(struct evil *e, float *plane, size_t count)
 {
-    lie_steps(e, plane, count, -1000);
+    double far = lies_norm(plane, e->base, count);
+
+    lie_steps(e, plane, count, far * 1000 > 1e4 ? (float)(-1e4 / far) : -1000);
 }
 
 /* As far as an honest step goes, always the same way. */
