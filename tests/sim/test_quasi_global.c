@@ -52,33 +52,36 @@ static void peers_that_are_alike_follow_the_equation(void **state)
                                           .learning_rate = 0.01};
         struct cluster *cluster = cluster_create(&options);
         uint64_t steps;
-        double most = 0;
+        double most[2] = {0, 0};
 
         swarm_start(cluster, PEERS);
-        cluster_run(cluster, 10 * NS_PER_MS);
-        assert_int_equal(swarm_report(cluster, 0).step, 0);
+        cluster_run(cluster, NS_PER_MS); /* nobody is linked, so nobody steps */
         cluster_plane(cluster, 0, begun);
         while (swarm_report(cluster, 0).step < 40) {
             cluster_run(cluster, NS_PER_MS);
         }
-        /* Between two rounds, if rounds are several steps apart. */
         steps = swarm_report(cluster, 0).step;
         cluster_plane(cluster, 0, plane);
         cluster_run(cluster, 200 * NS_PER_S);
         cluster_plane(cluster, 0, rested); /* the optimum */
         cluster_destroy(cluster);
         for (size_t i = 0; i < VALUES; i++) {
-            double wanted = equation((double)begun[i], (double)rested[i], steps, everies[k], 0.01,
-                                     keeps[k]);
+            for (uint64_t more = 0; more < 2; more++) { /* one step may be under way */
+                double wanted = equation((double)begun[i], (double)rested[i], steps + more,
+                                         everies[k], 0.01, keeps[k]);
 
-            most = fmax(most, fabs(wanted - (double)plane[i]));
-            assert_true(fabs((double)(begun[i] - rested[i])) < 100);
+                most[more] = fmax(most[more], fabs(wanted - (double)plane[i]));
+            }
         }
-        if (!(most < 1e-4)) fail_msg("%s: %g from the equation", specs[k], most);
+        if (!(fmin(most[0], most[1]) < 1e-5)) {
+            fail_msg("%s: %g or %g from the equation", specs[k], most[0], most[1]);
+        }
     }
 }
 
-/* One that is alone moves along its own steps: its momentum goes on, and is no worse for it. */
+/* One that is alone moves along its own steps. In the end they are 1 / (1 - 0.9) as long; that takes
+ * about 1 / (1 - 0.9)^2 periods, and 800 steps are 400 of them. Without, e^-1.6 of the way is left.
+ */
 static void one_that_is_alone_has_momentum(void **state)
 {
     (void)state;
@@ -88,7 +91,7 @@ static void one_that_is_alone_has_momentum(void **state)
                                       .values = VALUES,
                                       .learning_rate = 0.002};
     static float with[VALUES], without[VALUES], rested[VALUES];
-    struct cluster *cluster = run(&options, 3 * NS_PER_S);
+    struct cluster *cluster = run(&options, 8 * NS_PER_S);
     double left[2] = {0, 0};
 
     cluster_plane(cluster, 0, with);
@@ -96,7 +99,7 @@ static void one_that_is_alone_has_momentum(void **state)
     cluster_plane(cluster, 0, rested);
     cluster_destroy(cluster);
     options.averaging = "none";
-    cluster = run(&options, 3 * NS_PER_S);
+    cluster = run(&options, 8 * NS_PER_S);
     cluster_plane(cluster, 0, without);
     cluster_destroy(cluster);
     for (size_t i = 0; i < VALUES; i++) {
