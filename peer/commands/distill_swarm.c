@@ -244,8 +244,8 @@ enum rc distill_swarm_ask(struct options *options, struct backend *backend, cons
                        .secret = {.is_public = true}};
     enum rc rc;
 
-    *swarm = (struct distill_swarm){.trim = swarm->trim,
-                                    .has_models = options_flag(options, "models")};
+    *swarm =
+        (struct distill_swarm){.trim = swarm->trim, .has_models = options_flag(options, "models")};
     rc = ask_status(&a);
     if (rc == RC_OK) rc = take_settings(&a);
     if (rc == RC_OK) rc = list_members(&a);
