@@ -68,8 +68,8 @@ static enum rc hash_file(struct hash *hash, const char *path, struct fault *why)
 enum rc answers_question(const struct answers_options *o, struct digest *question,
                          struct fault *why)
 {
-    static const char purpose[] = "grapevine answers 2";
-    const uint32_t how[] = {(uint32_t)o->vote, o->is_hard, o->by_confidence};
+    static const char purpose[] = "grapevine answers 3";
+    const uint32_t how[] = {(uint32_t)o->vote, o->is_hard, o->by_confidence, o->trim};
     struct digest samples;
     struct hash hash;
     enum rc rc = samples_digest(o->samples, o->info, &samples);
@@ -352,7 +352,8 @@ static enum rc make_ensemble(struct answers *a, uint32_t threads, struct fault *
     struct ensemble_options ensemble = {.classes = o->info->outputs,
                                         .temperature = o->temperature,
                                         .is_real = a->form.is_real,
-                                        .by_confidence = o->by_confidence};
+                                        .by_confidence = o->by_confidence,
+                                        .trim = o->trim};
     const size_t bytes_max = o->bytes_max > 0 ? o->bytes_max : ANSWERS_BYTES_MAX;
 
     ensemble.wants[o->vote] = true;

@@ -31,7 +31,8 @@ struct answers_options {
     const char *const *teachers;
     size_t teachers_count;
     const double *weights; /* [teachers_count], borrowed; NULL: equal ones */
-    bool by_confidence;    /* as of ensemble_options */
+    bool by_confidence;    /* as of ensemble_options, with the next one */
+    uint32_t trim;
     const struct dataset_info *info;
     const struct samples *samples; /* that may be asked about */
     enum vote vote;                /* real values: VOTE_MEAN */

@@ -304,7 +304,8 @@ static enum rc make_ensemble(struct reading *r, struct fault *why)
                                        .temperature = 1,
                                        .wants = {true, !is_real, !is_real},
                                        .is_real = is_real,
-                                       .by_confidence = r->options->weighs_confidence};
+                                       .by_confidence = r->options->weighs_confidence,
+                                       .trim = r->options->trim};
 
     if (is_real && options.by_confidence) {
         return fault_set(why, RC_USAGE,

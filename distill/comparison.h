@@ -36,6 +36,7 @@ struct comparison_options {
     bool with_alignment;      /* hidden channels are matched first: distill/align.h */
     bool weighs_scores;       /* members of the ensemble: by selection_weigh(); otherwise equally */
     bool weighs_confidence;   /* ...or, in each row, by how sure they are (ensemble_options) */
+    uint32_t trim;            /* of the ensemble's mean, instead of weights; 0: none */
     bool with_soup;           /* beside the average of all a greedy one */
     size_t bytes_max;         /* instead of COMPARISON_BYTES_MAX; 0: that */
     /** As it goes: samples that models have run over, of how many about. May be NULL. */

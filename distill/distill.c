@@ -78,6 +78,7 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
         .seed = l->options->seed,
         .weighs_scores = l->options->weighs_scores,
         .weighs_confidence = l->options->weighs_confidence,
+        .trim = l->options->trim,
         .with_soup = true,
         .on_progress = on_judged,
         .context = l,
@@ -134,6 +135,7 @@ static struct answers_options answers_wanted(struct lesson *l, struct learner *s
         .vote = o->vote,
         .weights = l->out->teachers.weights,
         .by_confidence = o->weighs_confidence,
+        .trim = o->trim,
         .temperature = l->temperature,
         .is_hard = o->is_hard,
         .top = o->answers_top,
@@ -561,9 +563,11 @@ static enum rc name_files(struct lesson *l, struct fault *why)
     const struct distill_options *o = l->options;
     int answers = 0, state = 0;
 
-    if (o->panel != NULL) return RC_OK; /* what members said is not there twice */
+    if (o->panel != NULL) return RC_OK; /* what members said is kept elsewhere */
     if (o->out_path != NULL) {
         answers = snprintf(l->answers_path, PATH_BYTES, "%s.answers", o->out_path);
+    }
+    if (o->out_path != NULL && !o->keeps_nothing) {
         state = snprintf(l->state_path, PATH_BYTES, "%s.state", o->out_path);
     }
     if (o->answers_path != NULL) {
@@ -620,7 +624,7 @@ static enum rc teach(struct lesson *l, struct fault *why)
     mem_free(l->targets);
     student->ops->destroy(student);
     /* After other errors, a full disk say, the same command goes on. */
-    if (rc == RC_OK || rc == RC_NONFINITE) remove_files(l);
+    if (rc == RC_OK || rc == RC_NONFINITE || l->options->keeps_nothing) remove_files(l);
     return rc;
 }
 
@@ -631,6 +635,7 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
     CHECK(options->alpha >= 0 && options->alpha <= 1 && (unsigned)options->vote < VOTE_COUNT);
     const double temperature = options->is_hard ? 1 : options->temperature;
     struct distill_result result = {.vote = options->vote,
+                                    .trim = options->panel == NULL ? options->trim : 0,
                                     .temperature = temperature,
                                     .alpha = options->alpha,
                                     .is_hard = options->is_hard};

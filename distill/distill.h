@@ -63,7 +63,8 @@ struct distill_options {
     size_t teachers_count;                 /* at least 1; 0 with a panel */
     const struct distill_panel *panel;     /* instead of teachers; NULL: there are those */
     enum vote vote;                        /* real values: VOTE_MEAN, anything else is RC_USAGE */
-    bool weighs_scores, weighs_confidence; /* as of comparison_options */
+    bool weighs_scores, weighs_confidence; /* as of comparison_options, with the next one */
+    uint32_t trim;                         /* of teachers that are files */
     double temperature;                    /* > 0 */
     double alpha;                          /* in [0, 1]; with `transfer`: 1 */
     bool is_hard;                          /* targets are the classes that teachers decide for */
@@ -81,13 +82,15 @@ struct distill_options {
     const char *augment;
     bool sees_plain; /* teachers: images as they are, whatever the student sees */
     uint64_t seed;
-    const char *student_name; /* in the table of all models; NULL: "student" */
-    uint64_t student_seed;    /* of its first weights and the order of samples; 0: `seed` */
+    const char *student_name;         /* in the table of all models; NULL: "student" */
+    const char *const *teacher_names; /* likewise, [teachers_count]; NULL: by number */
+    uint64_t student_seed;            /* of its first weights and the order of samples; 0: `seed` */
     bool with_baseline;
     uint32_t answers_top;      /* as of answers_options */
     const char *answers_path;  /* a file that is kept and used again; NULL: OUT.answers, removed */
     size_t answers_bytes_max;  /* instead of ANSWERS_BYTES_MAX; 0: that */
     const char *out_path;      /* the student's file; NULL: not written, and nothing kept */
+    bool keeps_nothing;        /* to go on with: the same teachers are not to be had again */
     const char *const *others; /* further files for the table, NAME=FILE or FILE */
     size_t others_count;
     const char *command;      /* what makes the student again, for the table; NULL: not known */
@@ -100,6 +103,7 @@ struct distill_options {
 struct distill_result {
     struct comparison teachers; /* on the test part */
     enum vote vote;
+    uint32_t trim;
     struct evaluation student;
     struct judged student_judged;
     bool has_baseline;

@@ -42,6 +42,7 @@ static const char *command_of(struct filling *f, const char *verb, const bool *i
     const struct comparison *c = &f->out->teachers;
     size_t at = shell_add(f->command, COMMAND_BYTES, 0, "grapevine");
 
+    if (f->options->keeps_nothing) return NULL; /* no teacher will be there */
     at = shell_add(f->command, COMMAND_BYTES, at, verb);
     for (size_t i = 0; i < c->count; i++) {
         if (is_in == NULL || is_in[i]) at = shell_add(f->command, COMMAND_BYTES, at, c->paths[i]);
@@ -91,7 +92,11 @@ static enum rc add_teachers(struct filling *f, struct fault *why)
         f->all.flops += f->one.flops;
         f->all.latency_us += f->one.latency_us;
         snprintf(name, sizeof name, "teacher %zu", i);
-        rc = add(f, name, c->paths[i], peer_command(f, c->paths[i]), &f->one, why);
+        if (f->options->teacher_names != NULL) {
+            snprintf(name, sizeof name, "%s", f->options->teacher_names[i]);
+        }
+        rc = add(f, name, f->options->keeps_nothing ? NULL : c->paths[i],
+                 peer_command(f, c->paths[i]), &f->one, why);
     }
     return rc;
 }

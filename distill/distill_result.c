@@ -59,6 +59,7 @@ struct json *distill_json(const struct distill_result *r)
                   (double)r->teacher_parameters / (double)r->student_parameters);
     json_set_text(json, "student", r->student_spec);
     json_set_text(json, "vote", vote_name(r->vote));
+    if (r->trim > 0) json_set_count(json, "trim", r->trim);
     json_set_real(json, "temperature", r->temperature);
     json_set_real(json, "alpha", r->alpha);
     json_set_count(json, "steps", r->steps);

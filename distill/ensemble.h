@@ -10,6 +10,11 @@
  * Members may weigh differently in `mean` and `logits`, in all rows or by how sure they are of
  * each: the sums are then weighted ones, divided by the sum of weights. In a vote each has one.
  *
+ * In `mean` the `trim` largest and smallest values of each row and class can be left out (a trimmed
+ * mean: Yin et al. 2018, arXiv:1803.01498), as many as leave one where fewer answered; what is left
+ * is scaled to add up to 1. So up to `trim` liars among 2 trim + 1 members or more can move a value
+ * only within what honest ones say of it. All weigh the same then.
+ *
  * A row is what one softmax is over: a sample, or one step of a text. Models of real values have
  * the mean alone, of the values themselves.
  *
@@ -38,6 +43,7 @@ struct ensemble_options {
     /* In each row a member weighs, on top of ensemble_weigh(), its confidence there: the
      * probability at temperature 1 of the class it decides for. */
     bool by_confidence;
+    uint32_t trim; /* of VOTE_MEAN; above 0 members weigh the same */
 };
 
 /** Bytes that a row takes. */

@@ -84,6 +84,8 @@ static enum rc run_later(struct backend *backend, const struct distill_options *
     request.panel = NULL;
     request.weighs_scores = false;
     request.weighs_confidence = false;
+    request.trim = 0;
+    request.teacher_names = NULL;
     request.with_baseline = false;
     request.answers_path = NULL; /* of the first teachers */
     request.others_count = 0;

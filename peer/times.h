@@ -84,21 +84,22 @@
 #define RELAY_ALONE_NS     (30 * NS_PER_S) /* without a relay: then the user hears of it */
 
 /* Which model (node/models). */
-#define MODELS_GATHER_NS   NS_PER_S        /* for links to more members that could give a model */
-#define MODELS_CATCH_UP_NS (10 * NS_PER_S) /* a longer download is behind when it is here */
-#define MODELS_REQUESTS_NS (60 * NS_PER_S) /* in which requests of one neighbour are counted */
-#define CHOICE_MET_NS      NS_PER_S        /* linked for so long, a neighbour counts */
-#define CHOICE_OUTVOTE_NS  NS_PER_S        /* and more must hold the other model for so long */
-#define CHOICE_STAY_NS     (60 * NS_PER_S) /* after a model was given up; doubled each time */
-#define CHOICE_TELL_NS     (60 * NS_PER_S) /* between two lines about others with another model */
-#define MODELS_AGREED_NS   (8 * NS_PER_S)  /* for the end of a round; then as it is */
-#define MODELS_ALONE_NS    (2 * NS_PER_S)  /* the same, when there has been no round yet */
-#define MODELS_SKETCHES_NS (60 * NS_PER_S) /* in which sketches of one neighbour are counted */
-#define CHECK_ANSWER_NS    (2 * NS_PER_S)  /* for a sketch: then others are asked, too */
-#define CHECK_HEAR_NS      NS_PER_S        /* for members that are not linked yet */
-#define CHECK_PATIENT_NS   (20 * NS_PER_S) /* for answers, once all is here */
-#define CHECK_LINES_NS     (5 * NS_PER_S)  /* between two lines of progress */
-#define CHECK_SNAPSHOT_NS  (4 * NS_PER_S)  /* how old a snapshot can be when its manifest comes */
+#define MODELS_GATHER_NS    NS_PER_S        /* for links to more members that could give a model */
+#define MODELS_CATCH_UP_NS  (10 * NS_PER_S) /* a longer download is behind when it is here */
+#define MODELS_REQUESTS_NS  (60 * NS_PER_S) /* in which requests of one neighbour are counted */
+#define MODELS_ASK_AGAIN_MS 500             /* ms until who was refused asks again */
+#define CHOICE_MET_NS       NS_PER_S        /* linked for so long, a neighbour counts */
+#define CHOICE_OUTVOTE_NS   NS_PER_S        /* and more must hold the other model for so long */
+#define CHOICE_STAY_NS      (60 * NS_PER_S) /* after a model was given up; doubled each time */
+#define CHOICE_TELL_NS      (60 * NS_PER_S) /* between two lines about others with another model */
+#define MODELS_AGREED_NS    (8 * NS_PER_S)  /* for the end of a round; then as it is */
+#define MODELS_ALONE_NS     (2 * NS_PER_S)  /* the same, when there has been no round yet */
+#define MODELS_SKETCHES_NS  (60 * NS_PER_S) /* in which sketches of one neighbour are counted */
+#define CHECK_ANSWER_NS     (2 * NS_PER_S)  /* for a sketch: then others are asked, too */
+#define CHECK_HEAR_NS       NS_PER_S        /* for members that are not linked yet */
+#define CHECK_PATIENT_NS    (20 * NS_PER_S) /* for answers, once all is here */
+#define CHECK_LINES_NS      (5 * NS_PER_S)  /* between two lines of progress */
+#define CHECK_SNAPSHOT_NS   (4 * NS_PER_S)  /* how old a snapshot can be when its manifest comes */
 
 /* The training lane (node/lane). */
 #define SHARD_STABLE_NS (2 * NS_PER_S)    /* members must have been for so long ... */
@@ -143,6 +144,8 @@
 #define POLL_BUSY_NS        (2 * NS_PER_S)     /* before a member busy with others is asked again */
 #define POLL_LATER_NS       (300 * NS_PER_S)   /* the longest that a member may ask us to wait */
 #define POLL_LEAST_NS       (2 * NS_PER_S)     /* half of the members took, if it was less */
+#define FETCH_LIFE_NS       (120 * NS_PER_S)   /* of a member's turn to give its model ... */
+#define FETCH_BUCKET_NS     (2 * NS_PER_S)     /* ... and for each bucket of it */
 #define POLL_REDIAL_NS      (5 * NS_PER_S)     /* before one whose link was lost is dialled again */
 #define OBSERVER_KEEP_NS    (30 * NS_PER_S)    /* asks all the same: the idle are closed at 60 s */
 #define DOCTOR_LIMIT_NS     (4500 * NS_PER_MS) /* `doctor` is done within five seconds */

@@ -251,6 +251,10 @@ replica/learners/replica_state.c @ unit_replica_replica @ a resumed run begins i
 distill/panel.c @ unit_distill_panel @ what a liar says of a class counts in full @ s/const uint32_t drop = trim < .*/const uint32_t drop = 0 * trim;/
 distill/predictions.c @ unit_distill_predictions @ a class may be told twice @ s/ \|\| row\[class\] != INFINITY//
 distill/predictions.c @ unit_distill_predictions @ probabilities may add up to anything @ s/if \(sum < sum_least \|\| sum > sum_most\) return RC_FORMAT;//
+peer/download/fetch.c @ unit_peer_fetch @ models of all members are in memory at once @ s/slots_taken\(f\) == AT_ONCE/slots_taken(f) > FETCH_MEMBERS_MAX/
+peer/download/fetch.c @ unit_peer_fetch @ who is busy is given up @ s/m->ask_ns = now_ns \+ POLL_BUSY_NS;/m->ask_ns = UINT64_MAX;/
+peer/download/donor.c @ unit_peer_donor @ who is no member keeps a member waiting @ s/if \(lease->is_visitor\) return true;//
+distill/ensemble.c @ unit_distill_ensemble @ of a few answers none is left out @ s/drop = \(members - 1\) \/ 2;/drop = 0 * members;/
 peer/download/poll.c @ unit_peer_poll @ a member may answer more than it is asked @ s/answer->count == 0 \|\| answer->count > m->most/answer->count == 0/
 peer/download/poll.c @ unit_peer_poll @ a liar that is quick has an honest member cut off @ s/panel_covered\(p->options.panel, answers_wanted\(p\)\) == p->options.samples/true/
 peer/download/poll.c @ unit_peer_poll @ who asks for time has it again and again @ s/if \(m->put_off == m->window \+ 1\) return;//

@@ -261,7 +261,7 @@ static const struct field bucket_req_fields[] = {
     ANY(3, bucket_req.lease),
 };
 static const struct field state_deny_fields[] = {
-    UINT(0, state_deny.code, REJECT_BUSY, REJECT_CODEC),
+    UINT(0, state_deny.code, REJECT_BUSY, REJECT_CLOSED),
     ANY(1, state_deny.retry_ms),
 };
 static const struct field sketch_req_fields[] = {

@@ -178,7 +178,9 @@ enum reject_code {
     REJECT_SCHEMA = 3,
     REJECT_LINEAGE = 4,
     REJECT_NOT_READY = 5,
-    REJECT_CODEC = 6
+    REJECT_CODEC = 6,
+    REJECT_CLOSED = 7 /* STATE_DENY: not to who is no member (--serve-models no), or a model that
+                         its method keeps at home */
 };
 
 enum abort_code {

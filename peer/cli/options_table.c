@@ -186,6 +186,10 @@ const struct option_row option_rows[] = {
      "answer what the model says of samples to who holds the swarm's key and the same data "
      "('grapevine distill --swarm'), in 5 % of the training time at most",
      CHANGES},
+    {"serve-models", OPTION_CHOICE, GROUP_SWARM, PEERS, "yes|no", "yes", 0, 0,
+     "give this peer's model to who could as well join and have it, without being a member "
+     "('grapevine distill --swarm --models')",
+     CHANGES},
     {"check", OPTION_SWITCH, GROUP_OUTPUT, ON(STATUS), NULL, NULL, 0, 0,
      "print only what is wrong, and exit with 4 if anything is: for supervisors", OF_RUN},
     {"every", OPTION_DURATION, GROUP_OUTPUT, ON(TOP), "T", "1s", 0.3, 86400, "how often to ask",
@@ -419,9 +423,12 @@ const struct option_row option_rows[] = {
      "a testnet's folder, or model files", OF_RUN},
     {"swarm", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "HOST:PORT", NULL, 0, 0,
      "instead of --teachers: ask the members of a running swarm what their models say", OF_RUN},
-    {"trim", OPTION_COUNT, GROUP_DISTILLING, ON(DISTILL), "N", "1", 0, 31,
-     "of --swarm: for each value leave out the N largest and smallest answers, so that N members "
-     "that lie decide nothing; 0: the plain mean",
+    {"models", OPTION_SWITCH, GROUP_DISTILLING, ON(DISTILL), NULL, NULL, 0, 0,
+     "of --swarm: fetch the members' models, where they give them, and distil these", OF_RUN},
+    {"trim", OPTION_COUNT, GROUP_DISTILLING, ON(DISTILL), "N", NULL, 0, 31,
+     "for each value leave out the N largest and smallest answers, so that N members that lie "
+     "decide "
+     "nothing; 0: the plain mean (default: of --swarm 1, else 0)",
      OF_RUN},
     {"student", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "SPEC", NULL, 0, 0,
      "the student, as for --model", OF_RUN},

@@ -245,6 +245,28 @@ static char *command_line(const struct options *options)
     return NULL;
 }
 
+/* Who is asked over the network may lie. */
+static uint32_t trim_of(const struct options *options)
+{
+    if (options_is_set(options, "trim")) return (uint32_t)options_count(options, "trim");
+    return options_text(options, "swarm") != NULL ? 1 : 0;
+}
+
+static enum rc check_trim(const struct options *options, const struct distill_options *request,
+                          struct fault *why)
+{
+    const char *flag = request->vote != VOTE_MEAN                             ? "teachers-vote"
+                       : request->weighs_scores || request->weighs_confidence ? "weights"
+                                                                              : NULL;
+
+    if (flag == NULL || request->trim == 0) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--%s does not go with a trimmed mean (--trim %u%s), in which all weigh the "
+                     "same; leave it out, or pass --trim 0",
+                     flag, request->trim,
+                     options_is_set(options, "trim") ? "" : ", the default of --swarm");
+}
+
 static enum rc request_of(const struct options *options, const struct teachers *teachers,
                           const char *out, struct working *working, struct distill_options *request,
                           struct fault *why)
@@ -265,6 +287,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
         .teachers_count = teachers->count,
         .weighs_scores = strcmp(options_text(options, "weights"), "score") == 0,
         .weighs_confidence = strcmp(options_text(options, "weights"), "confidence") == 0,
+        .trim = trim_of(options),
         .temperature = options_real(options, "temperature"),
         .alpha = transfer != NULL && !options_is_set(options, "alpha")
                      ? 1
@@ -302,34 +325,53 @@ static enum rc request_of(const struct options *options, const struct teachers *
     return RC_OK;
 }
 
-/* Members of a swarm in place of files: what of the request is then otherwise. */
-static enum rc request_swarm(struct options *options, struct backend *backend,
-                             struct progress *progress, struct distill_swarm *swarm,
-                             struct distill_options *request, struct fault *why)
+/* What is there only where the teachers are files, also of models that were fetched. */
+static enum rc check_swarm_flags(const struct options *options,
+                                 const struct distill_options *request, struct fault *why)
 {
     const char *flag = request->vote != VOTE_MEAN                             ? "teachers-vote"
                        : request->weighs_scores || request->weighs_confidence ? "weights"
                        : request->is_hard                                     ? "targets"
                        : request->transfer != NULL                            ? "transfer"
-                       : request->answers_path != NULL                        ? "answers"
                        : options_is_set(options, "answers-top")               ? "answers-top"
                        : options_is_set(options, "teachers-view")             ? "teachers-view"
                                                                               : NULL;
+
+    if (request->answers_path != NULL) {
+        return fault_set(why, RC_USAGE,
+                         "--answers does not go with --swarm, whose models go on changing: there "
+                         "will be no use for the file; leave it out");
+    }
+    if (flag == NULL || options_flag(options, "models")) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--%s does not go with --swarm, whose members say probabilities of the "
+                     "training samples, combined by a trimmed mean; leave it out, or fetch their "
+                     "models (--models)",
+                     flag);
+}
+
+/* Members of a swarm in place of files: what of the request is then otherwise. */
+static enum rc request_swarm(struct options *options, struct backend *backend,
+                             struct progress *progress, struct distill_swarm *swarm,
+                             struct distill_options *request, struct fault *why)
+{
     enum rc rc;
 
-    if (flag != NULL) {
-        return fault_set(why, RC_USAGE,
-                         "--%s does not go with --swarm, whose members say probabilities of the "
-                         "training samples, combined by a trimmed mean; leave it out",
-                         flag);
-    }
+    swarm->trim = request->trim;
     rc = distill_swarm_ask(options, backend, request->out_path, progress, swarm, why);
     (void)command_watch_stop(); /* the loop of its own had the signals */
     if (rc != RC_OK) return rc;
-    request->panel = &swarm->panel;
     request->data = swarm->panel.data;
     request->seed = swarm->panel.open.seed;
-    request->samples_max = swarm->panel.samples;
+    request->keeps_nothing = true;
+    if (swarm->has_models) {
+        request->teachers = (const char *const *)swarm->paths;
+        request->teacher_names = swarm->names;
+        request->teachers_count = swarm->answered;
+    } else {
+        request->panel = &swarm->panel;
+        request->samples_max = swarm->panel.samples;
+    }
     return RC_OK;
 }
 
@@ -398,11 +440,15 @@ int command_distill(struct options *options)
                        "which teachers? say --teachers DIR or FILE,FILE..., or --swarm HOST:PORT");
     } else if (from != NULL && has_swarm) {
         rc = fault_set(&why, RC_USAGE, "--teachers and --swarm: one of them, please");
+    } else if (!has_swarm && options_flag(options, "models")) {
+        rc = fault_set(&why, RC_USAGE, "--models: whose? it goes with --swarm HOST:PORT");
     } else {
         rc = has_swarm ? RC_OK : teachers_find(from, &teachers, &why);
     }
     if (rc == RC_OK) rc = student_path(options, out, &why);
     if (rc == RC_OK) rc = request_of(options, &teachers, out, &working, &request, &why);
+    if (rc == RC_OK && has_swarm) rc = check_swarm_flags(options, &request, &why);
+    if (rc == RC_OK) rc = check_trim(options, &request, &why);
     if (rc == RC_OK) rc = check_writable(options, &teachers, out, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK && has_swarm) {

@@ -1,11 +1,8 @@
-/* distill_swarm: see distill_swarm.h. Thread: the command's. */
-#include "peer/commands/distill_swarm.h"
+/* distill_swarm: see distill_swarm.h: what the swarm is, whom to ask, and what came of it. Thread:
+ * the command's. */
+#include "peer/commands/distill_swarm_internal.h"
 
-#include "base/json.h"
-#include "base/mem.h"
-#include "base/plain.h"
 #include "gossip/wire/address.h"
-#include "kernels/softmax.h"
 #include "peer/files/keys.h"
 #include "peer/session/settings.h"
 #include "peer/watch/observer.h"
@@ -15,28 +12,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum {
-    TOP_ABOVE = 64, /* more classes: the likeliest TOP of each prediction are told */
-    TOP = 16,
-    JUDGED_MAX = 2000 /* samples on which members are compared */
-};
-
-/* All of one run. */
-struct asking {
-    struct options *options;
-    struct progress *progress;
-    struct distill_swarm *out;
-    struct fault *why;
-    struct swarm_secret secret;
-    struct json *status;
-    struct digest *digests; /* of the windows */
-    uint32_t *order;        /* of all training samples */
-    uint32_t window;        /* samples */
-    struct predictions_shape shape;
-};
-
-static enum rc no_memory(struct asking *a)
+enum rc asking_no_memory(struct asking *a)
 {
     return fault_set(a->why, RC_NOMEM, "cannot ask the swarm: out of memory");
 }
@@ -109,7 +87,7 @@ static void add_member(struct distill_swarm *s, const char *address)
     for (uint32_t i = 0; i < s->members_count; i++) {
         if (strcmp(s->members[i].address, address) == 0) return;
     }
-    if (s->members_count == PANEL_MEMBERS_MAX) {
+    if (s->members_count == SURVEY_MEMBERS_MAX) {
         s->passed_over++;
         return;
     }
@@ -122,8 +100,8 @@ static enum rc list_members(struct asking *a)
     const struct json *members = json_get(a->status, "members");
     struct distill_swarm *s = a->out;
 
-    s->members = mem_array(PANEL_MEMBERS_MAX, sizeof *s->members);
-    if (s->members == NULL) return no_memory(a);
+    s->members = mem_array(SURVEY_MEMBERS_MAX, sizeof *s->members);
+    if (s->members == NULL) return asking_no_memory(a);
     add_member(s, options_text(a->options, "swarm"));
     for (size_t i = 0; members != NULL && i < json_count(members); i++) {
         const struct json *member = json_at(members, i);
@@ -135,8 +113,6 @@ static enum rc list_members(struct asking *a)
     }
     return RC_OK;
 }
-
-/* ---- the probe set ---- */
 
 static enum rc open_data(struct asking *a)
 {
@@ -159,49 +135,36 @@ static enum rc open_data(struct asking *a)
     if (s->asked == 0 || s->asked > panel->info->train_samples) {
         s->asked = panel->info->train_samples;
     }
-    a->shape = (struct predictions_shape){
-        .rows = panel->info->labels_per_sample > 1 ? panel->info->labels_per_sample : 1,
-        .outputs = panel->info->outputs,
-        .top = panel->info->target != DATA_REALS && panel->info->outputs > TOP_ABOVE ? TOP : 0,
-        .is_real = panel->info->target == DATA_REALS};
-    if (predictions_bytes(&a->shape) > PREDICTIONS_BYTES_MAX) {
-        return fault_set(a->why, RC_LIMIT,
-                         "answers to one sample of %s do not fit into a message; distil from the "
-                         "model files instead (--teachers)",
-                         panel->info->name);
-    }
+    a->order = mem_array((size_t)panel->info->train_samples, sizeof *a->order);
+    if (a->order == NULL) return asking_no_memory(a);
+    dataset_order(panel->open.seed, a->order, (size_t)panel->info->train_samples);
     return RC_OK;
 }
 
-/* Names of what is asked about: the digest of each window of samples. */
-static enum rc draw_probe(struct asking *a)
+/* ---- for both ways of asking ---- */
+
+uint32_t asking_window(const struct asking *a)
 {
-    struct distill_swarm *s = a->out;
-    const struct dataset_info *info = s->panel.info;
-    const uint64_t fits = PROBE_BYTES_MAX / samples_bytes(info);
-    size_t windows;
-    enum rc rc = RC_OK;
+    const uint64_t fits = PROBE_BYTES_MAX / samples_bytes(a->out->panel.info);
 
-    a->window = (uint32_t)(s->asked < fits ? s->asked : fits > 0 ? fits : 1);
-    windows = (size_t)((s->asked + a->window - 1) / a->window);
-    a->order = mem_array((size_t)info->train_samples, sizeof *a->order);
-    a->digests = mem_array(windows, sizeof *a->digests);
-    if (a->order == NULL || a->digests == NULL) return no_memory(a);
-    dataset_order(s->panel.open.seed, a->order, (size_t)info->train_samples);
-    for (size_t w = 0; rc == RC_OK && w < windows; w++) {
-        const uint64_t first = (uint64_t)w * a->window, left = s->asked - first;
-        struct samples samples = {0};
-
-        rc = dataset_load_list(s->dataset, a->order + first,
-                               (size_t)(left < a->window ? left : a->window), &samples, a->why);
-        if (rc == RC_OK) rc = samples_digest(&samples, info, &a->digests[w]);
-        samples_deinit(&samples);
-        progress_tell(a->progress, "drawing the probe set", (double)(w + 1) / (double)windows, "");
-    }
-    return rc;
+    return (uint32_t)(a->out->asked < fits ? a->out->asked : fits > 0 ? fits : 1);
 }
 
-/* ---- asking ---- */
+enum rc asking_load(struct asking *a, uint64_t first, struct samples *samples)
+{
+    const uint64_t left = a->out->asked - first, window = asking_window(a);
+
+    return dataset_load_list(a->out->dataset, a->order + first,
+                             (size_t)(left < window ? left : window), samples, a->why);
+}
+
+void asking_folder(const struct asking *a, char *folder, size_t cap)
+{
+    const char *slash = strrchr(a->out_path, '/');
+
+    snprintf(folder, cap, "%.*s", slash == NULL ? 1 : (int)(slash - a->out_path + 1),
+             slash == NULL ? "." : a->out_path);
+}
 
 static void on_progress(void *context, double share, uint32_t there)
 {
@@ -212,159 +175,41 @@ static void on_progress(void *context, double share, uint32_t there)
     progress_tell(a->progress, "asking the swarm", share < 1 ? share : 0.999, detail);
 }
 
-/* "." where there is none. */
-static void folder_of(const char *path, char *folder, size_t cap)
-{
-    const char *slash = strrchr(path, '/');
-
-    snprintf(folder, cap, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
-             slash == NULL ? "." : path);
-}
-
-/* Why there is nothing to learn from: what most members have in common. */
-static enum rc nothing_came(struct asking *a)
+enum rc asking_survey(struct asking *a, struct inquiry *inquiry)
 {
     const struct distill_swarm *s = a->out;
-    const char *why = NULL;
+    char addresses[SURVEY_MEMBERS_MAX][ADDRESS_BYTES_MAX];
+    const struct survey_options options = {.addresses = addresses,
+                                           .members = s->members_count,
+                                           .inquiry = inquiry,
+                                           .swarm = &a->secret,
+                                           .identity = options_text(a->options, "identity"),
+                                           .certificate = options_text(a->options, "certificate"),
+                                           .on_progress = on_progress,
+                                           .context = a};
 
-    for (uint32_t i = 0; i < s->members_count; i++) {
-        if (s->members[i].poll.state == POLL_REFUSED || why == NULL) why = s->members[i].poll.why;
-    }
-    return fault_set(a->why, RC_NOT_FOUND,
-                     "no member of the swarm at %.80s has answered: of %u asked, %s: %s; if it has "
-                     "other data, pass the swarm's own --data and --seed, or distil from model "
-                     "files (--teachers)",
-                     options_text(a->options, "swarm"), s->members_count,
-                     s->members_count == 1 ? "it" : "the last", why != NULL ? why : "silence");
-}
-
-static enum rc survey(struct asking *a, const char *out)
-{
-    struct distill_swarm *s = a->out;
-    char folder[ADDRESS_BYTES_MAX + 1024], addresses[PANEL_MEMBERS_MAX][ADDRESS_BYTES_MAX];
-    const struct panel_options panel = {.shape = a->shape,
-                                        .samples = (size_t)s->asked,
-                                        .members = s->members_count,
-                                        .trim = s->trim,
-                                        .folder = folder};
-    struct survey_options options = {.addresses = addresses,
-                                     .poll = {.shape = a->shape,
-                                              .seed = s->panel.open.seed,
-                                              .samples = (uint32_t)s->asked,
-                                              .window = a->window,
-                                              .digests = a->digests,
-                                              .members = s->members_count,
-                                              .trim = s->trim,
-                                              .silence_ns = options_ns(a->options, "join-timeout")},
-                                     .swarm = &a->secret,
-                                     .identity = options_text(a->options, "identity"),
-                                     .certificate = options_text(a->options, "certificate"),
-                                     .on_progress = on_progress,
-                                     .context = a};
-    struct survey_result result;
-    enum rc rc;
-
-    folder_of(out, folder, sizeof folder);
     for (uint32_t i = 0; i < s->members_count; i++) {
         memcpy(addresses[i], s->members[i].address, ADDRESS_BYTES_MAX);
     }
-    rc = panel_create(&panel, &s->panel.panel, a->why);
-    if (rc != RC_OK) return rc;
-    options.poll.panel = s->panel.panel;
-    rc = survey_run(&options, &result, a->why);
-    if (rc != RC_OK) return rc;
+    return survey_run(&options, a->why);
+}
+
+/* The reason is what most members have in common. */
+enum rc asking_in_vain(struct asking *a, const char *what, const char *advice)
+{
+    const struct distill_swarm *s = a->out;
+    const char *why = "";
+
     for (uint32_t i = 0; i < s->members_count; i++) {
-        s->members[i].poll = result.members[i];
-        s->answered += result.members[i].answered > 0;
+        if (s->members[i].state == INQUIRY_REFUSED || why[0] == '\0') why = s->members[i].why;
     }
-    s->panel.samples = result.usable;
-    if (result.usable == 0) return nothing_came(a);
-    if (2 * (uint64_t)result.usable < s->asked) {
-        return fault_set(a->why, RC_NOT_FOUND,
-                         "only %u of %llu samples were answered: the members are slow, or fell "
-                         "silent; give them longer (--join-timeout), or ask for fewer (--samples)",
-                         (unsigned)result.usable, (unsigned long long)s->asked);
-    }
-    s->bounded = panel_covered(s->panel.panel, 2 * s->trim + 1);
-    if (s->bounded > s->panel.samples) s->bounded = s->panel.samples;
-    return RC_OK;
+    return fault_set(
+        a->why, RC_NOT_FOUND, "no member of the swarm at %.80s has %s: of %u asked, %s: %s; %s",
+        options_text(a->options, "swarm"), what, s->members_count,
+        s->members_count == 1 ? "it" : "the last", why[0] != '\0' ? why : "silence", advice);
 }
 
-/* ---- how good the answers are ---- */
-
-struct judging {
-    const uint32_t *labels;  /* of all training samples, in file order; NULL: they have none */
-    float *together, *alone; /* a sample's answers */
-    size_t values;
-};
-
-static double total_variation(const struct judging *j, uint32_t outputs)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < j->values; i++) {
-        sum += fabs((double)j->together[i] - (double)j->alone[i]);
-    }
-    return sum / 2 / (double)(j->values / outputs);
-}
-
-static enum rc judge_sample(struct asking *a, struct judging *j, size_t sample, uint32_t *counts)
-{
-    struct distill_swarm *s = a->out;
-    const struct pick pick = {NULL, sample, 1};
-    enum rc rc = panel_get(s->panel.panel, pick, 1.0, j->together);
-    const uint32_t label = j->labels != NULL ? j->labels[a->order[sample]] : 0;
-
-    if (rc != RC_OK) return rc;
-    if (j->labels != NULL) s->accuracy += softmax_argmax(j->together, a->shape.outputs) == label;
-    for (uint32_t m = 0; rc == RC_OK && m < s->members_count; m++) {
-        if (panel_answered(s->panel.panel, m) <= sample) continue;
-        rc = panel_said(s->panel.panel, m, sample, j->alone);
-        counts[m]++;
-        s->members[m].distance += total_variation(j, a->shape.outputs);
-        if (j->labels != NULL) {
-            s->members[m].accuracy += softmax_argmax(j->alone, a->shape.outputs) == label;
-        }
-    }
-    return rc;
-}
-
-/* Members answer from the first sample on, so what one answered is a beginning. */
-static enum rc judge(struct asking *a)
-{
-    struct distill_swarm *s = a->out;
-    const size_t every = (size_t)s->panel.samples / JUDGED_MAX + 1;
-    uint32_t counts[PANEL_MEMBERS_MAX] = {0}, all = 0, *labels = NULL;
-    struct judging j = {.values = (size_t)a->shape.rows * a->shape.outputs};
-    enum rc rc = RC_OK;
-
-    if (s->panel.info->target == DATA_CLASS) rc = dataset_load_labels(s->dataset, &labels, a->why);
-    j.labels = labels;
-    j.together = mem_array(2 * j.values, sizeof(float));
-    if (rc == RC_OK && j.together == NULL) rc = no_memory(a);
-    if (rc == RC_OK) j.alone = j.together + j.values;
-    for (size_t i = 0; rc == RC_OK && i < s->panel.samples; i += every, all++) {
-        rc = judge_sample(a, &j, i, counts);
-        if (rc != RC_OK) rc = fault_set(a->why, rc, "cannot read the answers: %s", rc_text(rc));
-    }
-    for (uint32_t m = 0; m < s->members_count; m++) {
-        struct distill_member *member = &s->members[m];
-        member->distance = counts[m] > 0 ? member->distance / counts[m] : (double)NAN;
-        member->accuracy =
-            counts[m] > 0 && labels != NULL ? member->accuracy / counts[m] : (double)NAN;
-    }
-    s->accuracy = labels != NULL && all > 0 ? s->accuracy / all : (double)NAN;
-    mem_free(labels);
-    mem_free(j.together);
-    return rc;
-}
-
-static const char *const states[] = {
-    [POLL_DIALLING] = "silent", [POLL_ASKING] = "silent", [POLL_DONE] = "done",
-    [POLL_LOST] = "lost",       [POLL_LATE] = "late",     [POLL_REFUSED] = "refused",
-    [POLL_BAD] = "bad"};
-
-/* One line for each whose answers are not all there. */
+/* One line for each whose part is not all there. */
 static void warn(const struct asking *a)
 {
     const struct distill_swarm *s = a->out;
@@ -376,21 +221,14 @@ static void warn(const struct asking *a)
                  s->passed_over);
     }
     for (uint32_t i = 0; i < s->members_count; i++) {
-        const struct poll_view *view = &s->members[i].poll;
-        if (view->state == POLL_DONE || view->why == NULL) continue;
-        log_warn(log, "member at %s: %s; of its answers %u of %llu count", s->members[i].address,
-                 view->why, view->answered, (unsigned long long)s->asked);
-    }
-    if (s->panel.samples < s->asked) {
-        log_warn(log, "%llu of %llu samples have enough answers: the student learns from these",
-                 (unsigned long long)s->panel.samples, (unsigned long long)s->asked);
-    }
-    if (s->trim > 0 && s->bounded < s->panel.samples) {
-        log_warn(log,
-                 "%llu of %llu samples have fewer than %u answers: what a member that lies says "
-                 "of these is not bounded",
-                 (unsigned long long)(s->panel.samples - s->bounded),
-                 (unsigned long long)s->panel.samples, 2 * s->trim + 1);
+        const struct distill_member *m = &s->members[i];
+        if (m->state == INQUIRY_DONE || m->why[0] == '\0') continue;
+        if (s->has_models) {
+            log_warn(log, "member at %s: %s; its model is left out", m->address, m->why);
+        } else {
+            log_warn(log, "member at %s: %s; of its answers %u of %llu count", m->address, m->why,
+                     m->answered, (unsigned long long)s->asked);
+        }
     }
 }
 
@@ -398,13 +236,16 @@ enum rc distill_swarm_ask(struct options *options, struct backend *backend, cons
                           struct progress *progress, struct distill_swarm *swarm, struct fault *why)
 {
     struct asking a = {.options = options,
+                       .backend = backend,
                        .progress = progress,
                        .out = swarm,
                        .why = why,
+                       .out_path = out,
                        .secret = {.is_public = true}};
     enum rc rc;
 
-    *swarm = (struct distill_swarm){.trim = (uint32_t)options_count(options, "trim")};
+    *swarm =
+        (struct distill_swarm){.trim = swarm->trim, .has_models = options_flag(options, "models")};
     rc = ask_status(&a);
     if (rc == RC_OK) rc = take_settings(&a);
     if (rc == RC_OK) rc = list_members(&a);
@@ -413,13 +254,10 @@ enum rc distill_swarm_ask(struct options *options, struct backend *backend, cons
         rc = distill_check_student(backend, options_text(options, "student"), swarm->panel.info,
                                    why);
     }
-    if (rc == RC_OK) rc = draw_probe(&a);
-    if (rc == RC_OK) rc = survey(&a, out);
+    if (rc == RC_OK) rc = swarm->has_models ? asking_models(&a) : asking_predictions(&a);
     mem_wipe(&a.secret, sizeof a.secret);
-    if (swarm->members != NULL && swarm->answered > 0) warn(&a);
-    if (rc == RC_OK) rc = judge(&a);
+    if (swarm->answered > 0) warn(&a);
     json_destroy(a.status);
-    mem_free(a.digests);
     mem_free(a.order);
     if (rc != RC_OK) distill_swarm_deinit(swarm);
     return rc;
@@ -427,6 +265,13 @@ enum rc distill_swarm_ask(struct options *options, struct backend *backend, cons
 
 void distill_swarm_deinit(struct distill_swarm *swarm)
 {
+    for (uint32_t i = 0; swarm->paths != NULL && i < swarm->answered; i++) {
+        (void)unlink(swarm->paths[i]);
+        mem_free(swarm->paths[i]);
+    }
+    if (swarm->folder[0] != '\0') (void)rmdir(swarm->folder);
+    mem_free(swarm->paths);
+    mem_free(swarm->names);
     panel_destroy(swarm->panel.panel);
     dataset_close(swarm->dataset);
     mem_free(swarm->members);
@@ -434,6 +279,11 @@ void distill_swarm_deinit(struct distill_swarm *swarm)
 }
 
 /* ---- what is told of it ---- */
+
+static const char *const states[] = {
+    [INQUIRY_DIALLING] = "silent", [INQUIRY_ASKING] = "silent", [INQUIRY_DONE] = "done",
+    [INQUIRY_LOST] = "lost",       [INQUIRY_LATE] = "late",     [INQUIRY_REFUSED] = "refused",
+    [INQUIRY_BAD] = "bad"};
 
 struct json *distill_swarm_json(const struct distill_swarm *swarm)
 {
@@ -444,20 +294,24 @@ struct json *distill_swarm_json(const struct distill_swarm *swarm)
         struct json *row = json_object_create();
 
         json_set_text(row, "address", member->address);
-        json_set_text(row, "state", states[member->poll.state]);
-        json_set_text(row, "why", member->poll.why);
-        json_set_count(row, "answered", member->poll.answered);
-        json_set_count(row, "step", member->poll.step);
+        json_set_text(row, "state", states[member->state]);
+        json_set_text(row, "why", member->why[0] != '\0' ? member->why : NULL);
+        json_set_count(row, "step", member->step);
         json_set_real(row, "accuracy", member->accuracy);
-        json_set_real(row, "distance", member->distance);
+        if (!swarm->has_models) {
+            json_set_count(row, "answered", member->answered);
+            json_set_real(row, "distance", member->distance);
+        }
         json_append(members, row);
     }
     json_set(json, "members", members);
     json_set_count(json, "answered", swarm->answered);
-    json_set_count(json, "samples_asked", swarm->asked);
-    json_set_count(json, "samples_bounded", swarm->bounded);
+    if (!swarm->has_models) {
+        json_set_count(json, "samples_asked", swarm->asked);
+        json_set_count(json, "samples_bounded", swarm->bounded);
+    }
     json_set_count(json, "trim", swarm->trim);
-    json_set_real(json, "accuracy", swarm->accuracy);
+    if (!swarm->has_models) json_set_real(json, "accuracy", swarm->accuracy);
     return json;
 }
 
@@ -467,21 +321,28 @@ static void share_text(double share, char text[16])
     if (!isnan(share)) snprintf(text, 16, "%.2f %%", 100 * share);
 }
 
+/* Of models, what is said of their answers is in the table of all models. */
 void distill_swarm_print(const struct distill_swarm *swarm)
 {
-    char accuracy[16], distance[16];
+    static const char about[] = "   (on the student's training samples)";
+    char accuracy[16], distance[16], answers[32] = "";
 
-    printf("%-24s %-8s %10s %10s %10s %10s\n", "member", "state", "answered", "at step", "accuracy",
-           "distance");
+    if (!swarm->has_models) snprintf(answers, sizeof answers, " %10s %10s", "answered", "distance");
+    printf("%-24s %-8s %10s %10s%s\n", "member", "state", "at step", "accuracy",
+           swarm->has_models ? about : answers);
     for (uint32_t i = 0; i < swarm->members_count; i++) {
         const struct distill_member *member = &swarm->members[i];
 
         share_text(member->accuracy, accuracy);
         share_text(member->distance, distance);
-        printf("%-24s %-8s %10u %10llu %10s %10s\n", member->address, states[member->poll.state],
-               member->poll.answered, (unsigned long long)member->poll.step, accuracy, distance);
+        if (!swarm->has_models) {
+            snprintf(answers, sizeof answers, " %10u %10s", member->answered, distance);
+        }
+        printf("%-24s %-8s %10llu %10s%s\n", member->address, states[member->state],
+               (unsigned long long)member->step, accuracy, answers);
     }
+    if (swarm->has_models) return;
     share_text(swarm->accuracy, accuracy);
-    printf("%-24s %-8s %10llu %10s %10s   (on the student's training samples)\n", "all together",
-           "", (unsigned long long)swarm->panel.samples, "", accuracy);
+    printf("%-24s %-8s %10s %10s %10llu%s\n", "all together", "", "", accuracy,
+           (unsigned long long)swarm->panel.samples, about);
 }

@@ -224,17 +224,6 @@ static void on_message(void *context, struct peer_id peer, const struct message 
                      &network->outbox);
 }
 
-static void on_data(void *context, struct peer_id peer, const struct inner_header *header,
-                    const uint8_t *body, size_t count)
-{
-    (void)context, (void)peer, (void)header, (void)body, (void)count;
-}
-
-static void on_heard(void *context, struct peer_id peer)
-{
-    (void)context, (void)peer;
-}
-
 static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
 {
     struct network *network = context;
@@ -507,8 +496,6 @@ static enum rc create_links(struct network *network)
     struct links_events events = {.context = network,
                                   .on_open = on_open,
                                   .on_message = on_message,
-                                  .on_data = on_data,
-                                  .on_heard = on_heard,
                                   .on_closed = on_closed,
                                   .on_dial_failed = on_dial_failed,
                                   .on_dialback = on_dialback};

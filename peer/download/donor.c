@@ -267,6 +267,7 @@ static bool makes_way(const struct lease *lease, uint64_t now_ns)
     uint64_t fair_ns = DONOR_FAIR_NS;
 
     if (lease->state == LEASE_FREE) return false;
+    if (lease->is_visitor) return true;
     if (lease->state != LEASE_WAITING) fair_ns += NS_PER_S * donor_lease_buckets(lease);
     return now_ns >= lease->moved_ns + DONOR_STILL_NS || now_ns >= lease->first_ns + fair_ns;
 }
@@ -339,21 +340,26 @@ static bool goes_on(const struct lease *lease, const struct message_state_req *r
             lease->sent > donor_lease_buckets(lease) / 32);
 }
 
-static void request_lease(struct donor *donor, struct lease *lease, struct peer_id from,
-                          const struct message_state_req *request, struct pinned *pinned,
-                          uint64_t now_ns, struct outbox *out)
+static struct lease lease_for(struct donor *donor, struct peer_id to,
+                              const struct message_state_req *request, uint64_t now_ns)
+{
+    return (struct lease){.state = LEASE_WAITING,
+                          .to = to,
+                          .number = ++donor->lease_number,
+                          .want = request->want,
+                          .round = request->round,
+                          .asked_ns = now_ns,
+                          .first_ns = now_ns,
+                          .moved_ns = now_ns,
+                          .until_ns = now_ns + DONOR_LEASE_NS};
+}
+
+static void replace_lease(struct donor *donor, struct lease *lease, const struct lease *by,
+                          struct pinned *pinned, uint64_t now_ns, struct outbox *out)
 {
     if (pinned != NULL) pinned->leases++; /* not to lose it with the lease that is replaced */
     donor_lease_end(lease);
-    *lease = (struct lease){.state = LEASE_WAITING,
-                            .to = from,
-                            .number = ++donor->lease_number,
-                            .want = request->want,
-                            .round = request->round,
-                            .asked_ns = now_ns,
-                            .first_ns = guest_first_ns(donor, from, now_ns),
-                            .moved_ns = now_ns,
-                            .until_ns = now_ns + DONOR_LEASE_NS};
+    *lease = *by;
     if (pinned == NULL) return;
     lease_open(donor, lease, pinned, now_ns, out);
     unpin(pinned);
@@ -363,7 +369,7 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
                          const struct message_state_req *request, uint64_t now_ns,
                          struct outbox *out)
 {
-    struct lease *lease = NULL;
+    struct lease *lease = NULL, wanted;
     struct pinned *pinned;
     enum rc rc;
 
@@ -396,7 +402,37 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
         donor_deny(from, REJECT_BUSY, out);
         return RC_BUSY;
     }
-    request_lease(donor, lease, from, request, pinned, now_ns, out);
+    wanted = lease_for(donor, from, request, now_ns);
+    wanted.first_ns = guest_first_ns(donor, from, now_ns);
+    replace_lease(donor, lease, &wanted, pinned, now_ns, out);
+    return RC_OK;
+}
+
+enum rc donor_on_visit(struct donor *donor, struct peer_id from,
+                       const struct message_state_req *request, uint64_t now_ns, struct outbox *out)
+{
+    struct lease *lease, wanted;
+    struct pinned *pinned;
+    uint32_t others = 0;
+
+    donor_tick(donor, now_ns);
+    if ((request->want & 1) == 0 || request->base != 0) return RC_FORMAT;
+    lease = donor_lease_of(donor, from);
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        struct lease *other = &donor->leases[i];
+
+        if (lease == NULL && other->state == LEASE_FREE) lease = other;
+        others += other != lease && other->is_visitor;
+    }
+    if (lease == NULL || others >= DONOR_VISITORS_MAX ||
+        find_snapshot(donor, lease, request->round, now_ns, &pinned) != RC_OK) {
+        donor_deny(from, REJECT_BUSY, out);
+        return RC_BUSY;
+    }
+    donor->has_leases = true;
+    wanted = lease_for(donor, from, request, now_ns);
+    wanted.is_visitor = true;
+    replace_lease(donor, lease, &wanted, pinned, now_ns, out);
     return RC_OK;
 }
 
@@ -495,7 +531,7 @@ void donor_on_link_lost(struct donor *donor, struct peer_id peer, uint64_t now_n
     struct lease *lease = donor_lease_of(donor, peer);
 
     if (lease == NULL) return;
-    if (lease->state != LEASE_OPEN || lease->sent == 0) {
+    if (lease->state != LEASE_OPEN || lease->sent == 0 || lease->is_visitor) {
         donor_lease_end(lease);
         return;
     }
@@ -515,6 +551,13 @@ void donor_tick(struct donor *donor, uint64_t now_ns)
         has_leases |= lease->state != LEASE_FREE;
     }
     donor->has_leases = has_leases;
+}
+
+bool donor_owes(const struct donor *donor, uint32_t lease, struct peer_id *to)
+{
+    CHECK(lease < DONOR_LEASES_MAX);
+    *to = donor->leases[lease].to;
+    return donor->leases[lease].state == LEASE_OPEN && donor->leases[lease].queued > 0;
 }
 
 uint32_t donor_leases(const struct donor *donor)

@@ -15,7 +15,7 @@
 
 struct donor;
 
-enum { DONOR_LEASES_MAX = 8, DONOR_SNAPSHOTS_MAX = 2 };
+enum { DONOR_LEASES_MAX = 8, DONOR_SNAPSHOTS_MAX = 2, DONOR_VISITORS_MAX = 2 };
 
 /* A pinned snapshot: values per section and its bucket hashes, computed off the loop. */
 struct donor_snapshot {
@@ -54,6 +54,12 @@ void donor_set_methods(struct donor *donor, struct digest moments, struct digest
 MUST_USE enum rc donor_on_request(struct donor *donor, struct peer_id from,
                                   const struct message_state_req *request, uint64_t now_ns,
                                   struct outbox *out);
+/** The same of who is no member, and makes way for those who are: DONOR_VISITORS_MAX of them have a
+ *  lease, where one is free and nobody else's snapshot is in the way. Otherwise, RC_BUSY sends
+ *  STATE_DENY. RC_FORMAT: it wants a change, which is not for it. */
+MUST_USE enum rc donor_on_visit(struct donor *donor, struct peer_id from,
+                                const struct message_state_req *request, uint64_t now_ns,
+                                struct outbox *out);
 /** Someone waits for a snapshot and none is being taken. */
 bool donor_wants_snapshot(const struct donor *donor, struct donor_wish *wish);
 /** The caller is taking it; donor_on_snapshot() will follow. */
@@ -86,11 +92,13 @@ void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t burst_by
  * call. */
 bool donor_next_bucket(struct donor *donor, struct peer_id to, uint64_t now_ns, uint16_t *stream,
                        uint32_t *bucket, const uint8_t **bytes, size_t *count);
-/** What it was being given stays for a while. */
+/** What it was being given stays for a while, if it is a member. */
 void donor_on_link_lost(struct donor *donor, struct peer_id peer, uint64_t now_ns);
 void donor_tick(struct donor *donor, uint64_t now_ns);
 /** When a lease runs out, or the pace lets the next bucket go. */
 uint64_t donor_next_ns(const struct donor *donor);
+/** The holder of lease number `lease` waits for buckets. */
+bool donor_owes(const struct donor *donor, uint32_t lease, struct peer_id *to);
 /** Leases that are taken. */
 uint32_t donor_leases(const struct donor *donor);
 

@@ -29,6 +29,7 @@ struct run {
 struct lease {
     enum lease_state state;
     struct peer_id to;
+    bool is_visitor; /* no member */
     uint32_t number, want;
     uint64_t asked_ns, until_ns, round;
     uint64_t first_ns;     /* its joiner's, see struct guest */

@@ -8,7 +8,7 @@
 enum { STRAYS_MAX = 16, REDIALS_MAX = 3, PATIENCE = 8 };
 
 struct polled {
-    enum poll_state state;
+    enum inquiry_state state;
     const char *why;
     uint32_t window, at; /* the next slice: of which window, from where on */
     bool is_asked;
@@ -21,12 +21,16 @@ struct polled {
 };
 
 struct poll {
+    struct inquiry inquiry; /* first: an inquiry is cast back to it */
     struct poll_options options;
-    uint32_t slice; /* samples asked for at a time */
+    uint32_t slice;   /* samples asked for at a time */
+    uint32_t dialled; /* members, a first time */
     uint64_t begun_ns, half_ns, moved_ns;
     struct polled members[PANEL_MEMBERS_MAX];
     bool is_over;
 };
+
+static const struct inquiry_ops inquiry_ops;
 
 struct poll *poll_create(const struct poll_options *options, uint64_t now_ns)
 {
@@ -36,6 +40,7 @@ struct poll *poll_create(const struct poll_options *options, uint64_t now_ns)
     CHECK(options->members > 0 && options->members <= PANEL_MEMBERS_MAX);
     CHECK(options->samples > 0 && options->window > 0 && fits > 0);
     if (p == NULL) return NULL;
+    p->inquiry.ops = &inquiry_ops;
     p->options = *options;
     p->slice = fits < options->window ? (uint32_t)fits : options->window;
     p->begun_ns = p->moved_ns = now_ns;
@@ -55,7 +60,7 @@ static struct polled *member_of(struct poll *p, uint32_t member)
 
 static bool is_there(const struct polled *m)
 {
-    return m->state == POLL_ASKING || m->state == POLL_DONE;
+    return m->state == INQUIRY_ASKING || m->state == INQUIRY_DONE;
 }
 
 /* Something new was heard; it may be known already that nothing will be for a while. */
@@ -68,8 +73,8 @@ void poll_on_open(struct poll *poll, uint32_t member, uint64_t now_ns)
 {
     struct polled *m = member_of(poll, member);
 
-    if (m->state != POLL_DIALLING && m->state != POLL_LOST) return;
-    m->state = POLL_ASKING;
+    if (m->state != INQUIRY_DIALLING && m->state != INQUIRY_LOST) return;
+    m->state = INQUIRY_ASKING;
     m->why = NULL;
     m->is_asked = false;
     m->ask_ns = now_ns;
@@ -80,8 +85,9 @@ void poll_on_lost(struct poll *poll, uint32_t member, const char *why, uint64_t 
 {
     struct polled *m = member_of(poll, member);
 
-    if (m->state != POLL_DIALLING && m->state != POLL_ASKING && m->state != POLL_LOST) return;
-    m->state = POLL_LOST;
+    if (m->state != INQUIRY_DIALLING && m->state != INQUIRY_ASKING && m->state != INQUIRY_LOST)
+        return;
+    m->state = INQUIRY_LOST;
     m->why = why;
     m->dial_ns = m->dials++ < REDIALS_MAX ? now_ns + POLL_REDIAL_NS : UINT64_MAX;
 }
@@ -90,13 +96,13 @@ void poll_drop(struct poll *poll, uint32_t member)
 {
     struct polled *m = member_of(poll, member);
 
-    m->state = POLL_REFUSED;
+    m->state = INQUIRY_REFUSED;
     m->why = "it is one of the others";
 }
 
 /* ---- answers ---- */
 
-static void end(struct polled *m, enum poll_state state, const char *why)
+static void end(struct polled *m, enum inquiry_state state, const char *why)
 {
     m->state = state;
     m->why = why;
@@ -106,7 +112,7 @@ static void end(struct polled *m, enum poll_state state, const char *why)
 static void bad(struct poll *p, uint32_t member, const char *why)
 {
     panel_forget(p->options.panel, member);
-    end(&p->members[member], POLL_BAD, why);
+    end(&p->members[member], INQUIRY_BAD, why);
 }
 
 /* It needs time before its first answer to a window: silence until then means nothing. */
@@ -128,13 +134,13 @@ static void refused(struct poll *p, struct polled *m, const struct message_predi
         put_off(p, m, answer->wait_ms, now_ns);
         break;
     case PREDICTIONS_OTHER_DATA:
-        end(m, POLL_REFUSED, "it has other data than the probe set");
+        end(m, INQUIRY_REFUSED, "it has other data than the probe set");
         break;
     case PREDICTIONS_CLOSED:
-        end(m, POLL_REFUSED, "it gives no predictions");
+        end(m, INQUIRY_REFUSED, "it gives no predictions");
         break;
     case PREDICTIONS_TOO_LARGE:
-        end(m, POLL_REFUSED, "the probe set is too large for it");
+        end(m, INQUIRY_REFUSED, "the probe set is too large for it");
         break;
     default: /* busy: again in a while */
         m->is_asked = false;
@@ -160,7 +166,7 @@ static void advance(struct poll *p, struct polled *m, uint32_t count, uint64_t n
     m->ask_ns = now_ns;
     m->put_off = 0;
     moved(p, now_ns);
-    if ((uint64_t)m->window * p->options.window >= p->options.samples) m->state = POLL_DONE;
+    if ((uint64_t)m->window * p->options.window >= p->options.samples) m->state = INQUIRY_DONE;
 }
 
 enum rc poll_on_answer(struct poll *poll, uint32_t member, const struct message_predictions *answer,
@@ -170,7 +176,8 @@ enum rc poll_on_answer(struct poll *poll, uint32_t member, const struct message_
     const uint32_t first = m->window * poll->options.window;
     enum rc rc;
 
-    if (m->state != POLL_ASKING && m->state != POLL_DONE) return RC_OK; /* it counts no more */
+    if (m->state != INQUIRY_ASKING && m->state != INQUIRY_DONE)
+        return RC_OK; /* it counts no more */
     if (!m->is_asked || answer->first != first || answer->at != m->at) {
         if (++m->strays > STRAYS_MAX) bad(poll, member, "it sends what nobody asked for");
         return RC_OK;
@@ -219,7 +226,7 @@ bool poll_next_question(struct poll *poll, uint64_t now_ns, uint32_t *member,
     for (uint32_t i = 0; i < poll->options.members; i++) {
         struct polled *m = &poll->members[i];
 
-        if (m->state != POLL_ASKING || now_ns < m->ask_ns) continue;
+        if (m->state != INQUIRY_ASKING || now_ns < m->ask_ns) continue;
         ask(poll, m, message);
         m->ask_ns = now_ns + OBSERVER_KEEP_NS; /* so that it knows us to be there */
         *member = i;
@@ -233,7 +240,7 @@ bool poll_next_dial(struct poll *poll, uint64_t now_ns, uint32_t *member)
     for (uint32_t i = 0; i < poll->options.members; i++) {
         struct polled *m = &poll->members[i];
 
-        if (m->state != POLL_LOST || now_ns < m->dial_ns) continue;
+        if (m->state != INQUIRY_LOST || now_ns < m->dial_ns) continue;
         m->dial_ns = UINT64_MAX; /* until that fails */
         *member = i;
         return true;
@@ -248,8 +255,8 @@ static void count_there(const struct poll *p, uint32_t *there, uint32_t *done, u
     *there = *done = *dialling = 0;
     for (uint32_t i = 0; i < p->options.members; i++) {
         *there += is_there(&p->members[i]);
-        *done += p->members[i].state == POLL_DONE;
-        *dialling += p->members[i].state == POLL_DIALLING;
+        *done += p->members[i].state == INQUIRY_DONE;
+        *dialling += p->members[i].state == INQUIRY_DIALLING;
     }
 }
 
@@ -275,7 +282,7 @@ static void give_up_rest(struct poll *p)
     for (uint32_t i = 0; i < p->options.members; i++) {
         struct polled *m = &p->members[i];
 
-        if (m->state == POLL_ASKING) end(m, POLL_LATE, "it is much slower than the others");
+        if (m->state == INQUIRY_ASKING) end(m, INQUIRY_LATE, "it is much slower than the others");
     }
 }
 
@@ -286,7 +293,7 @@ void poll_tick(struct poll *poll, uint64_t now_ns)
     count_there(poll, &there, &done, &dialling);
     for (uint32_t i = 0; i < poll->options.members; i++) {
         const struct polled *m = &poll->members[i];
-        waiting += m->state == POLL_LOST && m->dials <= REDIALS_MAX && there == 0;
+        waiting += m->state == INQUIRY_LOST && m->dials <= REDIALS_MAX && there == 0;
     }
     if (done > 0 && 2 * done >= there && poll->half_ns == 0) poll->half_ns = now_ns;
     if (2 * done < there) poll->half_ns = 0; /* somebody came back */
@@ -324,8 +331,8 @@ void poll_view(const struct poll *poll, uint32_t member, struct poll_view *view)
                                .why = m->why,
                                .answered = (uint32_t)panel_answered(poll->options.panel, member),
                                .step = m->step};
-    if (m->state == POLL_ASKING) view->why = "it fell silent";
-    if (m->state == POLL_DIALLING) view->why = "it did not answer the call";
+    if (m->state == INQUIRY_ASKING) view->why = "it fell silent";
+    if (m->state == INQUIRY_DIALLING) view->why = "it did not answer the call";
 }
 
 uint32_t poll_usable(const struct poll *poll)
@@ -336,10 +343,86 @@ uint32_t poll_usable(const struct poll *poll)
         const size_t answered = panel_answered(poll->options.panel, i);
         const bool is_half = 2 * answered >= poll->options.samples;
         heard += answered > 0;
-        there += is_half || (answered > 0 && poll->members[i].state == POLL_ASKING);
+        there += is_half || (answered > 0 && poll->members[i].state == INQUIRY_ASKING);
     }
     if (there == 0) there = heard;
     if (there == 0) return 0;
     if (there < wanted) wanted = (there + 1) / 2;
     return (uint32_t)panel_covered(poll->options.panel, wanted);
+}
+
+/* ---- as an inquiry ---- */
+
+static struct poll *poll_of(struct inquiry *inquiry)
+{
+    return (struct poll *)inquiry;
+}
+
+static void on_open(struct inquiry *inquiry, uint32_t member, struct peer_id id, uint64_t now_ns)
+{
+    (void)id;
+    poll_on_open(poll_of(inquiry), member, now_ns);
+}
+
+static void on_lost(struct inquiry *inquiry, uint32_t member, const char *why, uint64_t now_ns)
+{
+    poll_on_lost(poll_of(inquiry), member, why, now_ns);
+}
+
+static void drop(struct inquiry *inquiry, uint32_t member)
+{
+    poll_drop(poll_of(inquiry), member);
+}
+
+static enum rc on_message(struct inquiry *inquiry, uint32_t member, const struct message *message,
+                          uint64_t now_ns, struct fault *why)
+{
+    if (message->type != MESSAGE_PREDICTIONS) return RC_OK;
+    return poll_on_answer(poll_of(inquiry), member, &message->as.predictions, now_ns, why);
+}
+
+static void tick(struct inquiry *inquiry, const struct peer_id *ids, uint64_t now_ns,
+                 struct outbox *out)
+{
+    struct message message;
+    uint32_t member;
+
+    poll_tick(poll_of(inquiry), now_ns);
+    if (poll_of(inquiry)->is_over) return;
+    while (poll_next_question(poll_of(inquiry), now_ns, &member, &message)) {
+        outbox_add(out, ids[member], &message);
+    }
+}
+
+static bool next_dial(struct inquiry *inquiry, uint64_t now_ns, uint32_t *member)
+{
+    struct poll *p = poll_of(inquiry);
+
+    if (p->dialled == p->options.members) return poll_next_dial(p, now_ns, member);
+    *member = p->dialled++;
+    return true;
+}
+
+static bool is_over(const struct inquiry *inquiry)
+{
+    return poll_is_over((const struct poll *)inquiry);
+}
+
+static double progress(const struct inquiry *inquiry)
+{
+    return poll_progress((const struct poll *)inquiry);
+}
+
+static const struct inquiry_ops inquiry_ops = {.on_open = on_open,
+                                               .on_lost = on_lost,
+                                               .drop = drop,
+                                               .on_message = on_message,
+                                               .tick = tick,
+                                               .next_dial = next_dial,
+                                               .is_over = is_over,
+                                               .progress = progress};
+
+struct inquiry *poll_inquiry(struct poll *poll)
+{
+    return &poll->inquiry;
 }

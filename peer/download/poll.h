@@ -1,8 +1,8 @@
 /*
  * poll: the asking side of predictions (peer/node/lane/answer.c is the other): which member is
  * asked what next, what is kept of its answers, and when enough was waited for. Members are asked
- * for one slice at a time, each goes at its own pace, and who falls away keeps its say. A pure
- * machine: questions, dials and the end are asked for.
+ * for one slice at a time, each goes at its own pace, and who falls away keeps its say. An inquiry
+ * (inquiry.h).
  *
  *   DIALLING --open--> ASKING --all answered--> DONE
  *      ^                 |  \--rubbish--> BAD (its answers count no more)   --refused--> REFUSED
@@ -16,19 +16,8 @@
 #ifndef GRAPEVINE_PEER_DOWNLOAD_POLL_H
 #define GRAPEVINE_PEER_DOWNLOAD_POLL_H
 
-#include "base/fault.h"
 #include "distill/panel.h"
-#include "gossip/wire/messages.h"
-
-enum poll_state {
-    POLL_DIALLING,
-    POLL_ASKING,
-    POLL_DONE,
-    POLL_LOST,    /* its link is gone, or there never was one; what it said counts */
-    POLL_LATE,    /* not waited for any longer; what it said counts */
-    POLL_REFUSED, /* it has no answers for us */
-    POLL_BAD      /* what it said is not what models say */
-};
+#include "peer/download/inquiry.h"
 
 struct poll_options {
     struct predictions_shape shape;
@@ -42,7 +31,7 @@ struct poll_options {
 };
 
 struct poll_view {
-    enum poll_state state;
+    enum inquiry_state state;
     const char *why; /* for people; static text. NULL: DONE */
     uint32_t answered;
     uint64_t step; /* of its model, when it answered last */
@@ -53,6 +42,7 @@ struct poll;
 /** NULL: no memory. */
 struct poll *poll_create(const struct poll_options *options, uint64_t now_ns);
 void poll_destroy(struct poll *poll);
+struct inquiry *poll_inquiry(struct poll *poll);
 void poll_on_open(struct poll *poll, uint32_t member, uint64_t now_ns);
 /** Its link is gone, or could not be made: `why` is static text. */
 void poll_on_lost(struct poll *poll, uint32_t member, const char *why, uint64_t now_ns);

@@ -252,6 +252,7 @@ enum bulk_way bulk_way(struct links *links, struct link *link, const struct inne
     bool is_opening;
 
     if (link->cut_ns != UINT64_MAX) return BULK_WAIT; /* it is about to end */
+    if (is_for_observing(links, link)) return BULK_NONE;
     if (has_old_bulk(link)) return BULK_WAIT;
     if (is_bulk_open(link, &is_opening)) {
         *out = bulk_pick(link, header);

@@ -180,6 +180,10 @@ struct link *link_find(const struct links *links, uint64_t number);
  *  them. Who changes what they wait for must have called this since the last callback to the node.
  */
 void link_touch(struct links *links, struct link *link);
+/** To the node: anything came, or DATA; where it wants to know. */
+void link_heard(const struct links *links, struct peer_id peer);
+void link_data(const struct links *links, struct peer_id peer, const struct inner_header *header,
+               const uint8_t *body, size_t count);
 /** It becomes, or is no longer, the one link of its peer. */
 void link_set_current(struct links *links, struct link *link, bool is_current);
 /** The current link of `peer`, or NULL. */

@@ -279,6 +279,25 @@ MUST_USE enum rc links_dial(struct links *links, const char *address)
 
 /* ---- records ---- */
 
+void link_heard(const struct links *links, struct peer_id peer)
+{
+    if (links->events.on_heard != NULL) links->events.on_heard(links->events.context, peer);
+}
+
+void link_data(const struct links *links, struct peer_id peer, const struct inner_header *header,
+               const uint8_t *body, size_t count)
+{
+    if (links->events.on_data == NULL) return;
+    links->events.on_data(links->events.context, peer, header, body, count);
+}
+
+/* An observer that asks such is not idle; questions after the status are counted (observer.c). */
+static bool is_question(uint8_t type)
+{
+    return type == MESSAGE_PROBE || type == MESSAGE_STATE_REQ || type == MESSAGE_MANIFEST_REQ ||
+           type == MESSAGE_BUCKET_REQ;
+}
+
 static void record_frame(struct links *links, struct link *link, uint8_t *frame, size_t count)
 {
     struct inner_header header;
@@ -313,13 +332,14 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
         return;
     }
     link->control_received++;
-    links->events.on_heard(links->events.context, peer);
+    link_heard(links, peer);
     link = link_find(links, number);
     if (link == NULL) return;
     link_touch(links, link);
+    if (is_question(header.type)) link->asked_ns = link_now(links);
     if (header.type == MESSAGE_DATA) {
-        links->events.on_data(links->events.context, peer, &header, inner + INNER_HEADER_BYTES,
-                              inner_count - INNER_HEADER_BYTES);
+        link_data(links, peer, &header, inner + INNER_HEADER_BYTES,
+                  inner_count - INNER_HEADER_BYTES);
         bulks_release(links, number);
         return;
     }
@@ -327,9 +347,6 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
         ; /* it was ours, not membership's */
     } else if (message.type == MESSAGE_STATUS_REQ && !link_may_ask(links, link)) {
         ; /* it asks too often: no answer */
-    } else if (message.type == MESSAGE_PROBE) {
-        link->asked_ns = link_now(links); /* a question, as that for the status */
-        links->events.on_message(links->events.context, peer, &message);
     } else if (message.type == MESSAGE_OPEN_REQ) {
         bulk_on_asked(links, link, (uint32_t)message.as.open_req.count);
     } else if (message.type == MESSAGE_REKEY || message.type == MESSAGE_REKEY_ACK) {
@@ -393,6 +410,7 @@ bool links_peer(const struct links *links, struct peer_id peer, struct link_view
     if (view == NULL) return link != NULL;
     *view = (struct link_view){0};
     if (link == NULL) return false;
+    view->remote = &link->remote;
     view->boot = link->remote.boot;
     view->bulk_queued = link_queued(link);
     view->bytes_sent = link->bytes_sent;

@@ -34,7 +34,8 @@ struct links_events {
                     const char *address, bool is_dialled);
     /** A control message from an open link, decoded; what it borrows is valid during the call. */
     void (*on_message)(void *context, struct peer_id peer, const struct message *message);
-    /** A DATA record; `body` is gone after the call. */
+    /** A DATA record; `body` is gone after the call. NULL, as the next two: nobody
+     *  is told. */
     void (*on_data)(void *context, struct peer_id peer, const struct inner_header *header,
                     const uint8_t *body, size_t count);
     /** Anything authentic arrived from `peer`. */
@@ -97,7 +98,8 @@ struct links_counts {
 
 struct link_view {
     struct boot_id boot;
-    size_t bulk_queued; /* DATA records not yet with the env */
+    const struct hello *remote; /* what it says of itself; until the link ends */
+    size_t bulk_queued;         /* DATA records not yet with the env */
     uint64_t bytes_sent, bytes_received;
     uint64_t rate;      /* what it was seen to carry this way, in bytes a second; 0: nothing seen */
     bool is_rate_least; /* at least that, for it never took long enough to tell */

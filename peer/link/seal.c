@@ -387,10 +387,10 @@ static void bulk_read(struct links *links, struct bulk *bulk, const struct inner
         bulk_on_fin(links, bulk);
         return;
     }
-    links->events.on_heard(links->events.context, peer);
+    link_heard(links, peer);
     if (bulk_find(links, number) == NULL) return;
     links->data_frame = frame;
-    links->events.on_data(links->events.context, peer, header, body, count);
+    link_data(links, peer, header, body, count);
     links->data_frame = NULL;
 }
 

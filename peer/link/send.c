@@ -146,7 +146,9 @@ void link_resume(struct links *links, struct link *link)
     link_pump(links, link);
     if (!link->is_drain_due || has_bulk_waiting(link)) return;
     link->is_drain_due = false;
-    if (link->is_current) links->events.on_bulk_drained(links->events.context, link->peer);
+    if (link->is_current && links->events.on_bulk_drained != NULL) {
+        links->events.on_bulk_drained(links->events.context, link->peer);
+    }
 }
 
 void links_on_drain(struct links *links, uint64_t number)

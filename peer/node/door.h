@@ -83,6 +83,8 @@ void door_tell_tried(const struct node *node, char *text, size_t cap);
 /* node/door/admission.c: who may be linked */
 /** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
 void door_score(struct node *node, struct peer_id peer, enum score_reason reason);
+/** By the lists, could who says this of itself be a member? Observers need not be. */
+bool door_may_join(const struct node *node, const struct hello *hello);
 /** What counts as one host of an address: see struct neighbour. */
 uint64_t door_place(const char *address);
 

@@ -20,6 +20,8 @@ void models_tell(struct node *node, const struct peer_id *to); /* NULL: to all *
 /** By what neighbours say: train with what there is, or fetch another one? */
 void models_decide(struct node *node);
 void models_on_message(struct node *node, struct peer_id from, const struct message *message);
+/** The same of who is no member: it may ask for our model, if we give it; all else is dropped. */
+void models_on_visit(struct node *node, struct peer_id from, const struct message *message);
 void models_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
                       const uint8_t *body, size_t count);
 void models_on_link_lost(struct node *node, struct peer_id peer);

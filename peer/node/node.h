@@ -75,6 +75,7 @@ struct node_options {
     uint64_t test_samples;     /* in it, for messages */
     bool keeps_files;
     bool serves_predictions;    /* to who asks by PROBE */
+    bool serves_models;         /* also to who is no member, but could be one */
     struct audit *audit;        /* see peer/round/audit.h; NULL: nobody watches */
     size_t quick_bytes;         /* see struct links_options */
     bool is_clear;              /* see struct links_options: benchmarks only */

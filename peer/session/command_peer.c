@@ -497,6 +497,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .evaluates_at_end = options_count(options, "evaluate-samples") > 0,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .serves_predictions = strcmp(options_text(options, "serve-predictions"), "yes") == 0,
+        .serves_models = strcmp(options_text(options, "serve-models"), "yes") == 0,
         .quick_bytes = links_quick_bytes(),
         .keeps_files = session->journal != NULL,
         .audit = session->audit,

@@ -82,22 +82,6 @@ static void on_message(void *context, struct peer_id peer, const struct message 
     }
 }
 
-static void on_data(void *context, struct peer_id peer, const struct inner_header *header,
-                    const uint8_t *body, size_t count)
-{
-    (void)context;
-    (void)peer;
-    (void)header;
-    (void)body;
-    (void)count;
-}
-
-static void on_heard(void *context, struct peer_id peer)
-{
-    (void)context;
-    (void)peer;
-}
-
 static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
 {
     (void)peer;
@@ -167,9 +151,6 @@ static enum rc visit(struct observer *observer, struct links_options *options)
     struct links_events events = {.context = observer,
                                   .on_open = on_open,
                                   .on_message = on_message,
-                                  .on_data = on_data,
-                                  .on_heard = on_heard,
-                                  .on_bulk_drained = NULL, /* nothing bulky is ever sent */
                                   .on_closed = on_closed,
                                   .on_dial_failed = on_dial_failed};
     struct env_events env_events = {.context = observer,

@@ -15,10 +15,11 @@ struct survey {
     const struct survey_options *options;
     struct env *env;
     struct links *links;
-    struct poll *poll;
-    struct peer_id ids[PANEL_MEMBERS_MAX];
-    bool is_linked[PANEL_MEMBERS_MAX]; /* by the peer of `ids` */
-    enum rc rc;                        /* RC_OK, or what ended it early */
+    struct inquiry *inquiry;
+    struct outbox outbox;
+    struct peer_id ids[SURVEY_MEMBERS_MAX];
+    bool is_linked[SURVEY_MEMBERS_MAX]; /* by the peer of `ids` */
+    enum rc rc;                         /* RC_OK, or what ended it early */
     struct fault why;
 };
 
@@ -37,7 +38,7 @@ static void fail(struct survey *s, enum rc rc, const char *why)
 /* UINT32_MAX: nobody's. */
 static uint32_t find_address(const struct survey *s, const char *address)
 {
-    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+    for (uint32_t i = 0; i < s->options->members; i++) {
         if (strcmp(s->options->addresses[i], address) == 0) return i;
     }
     return UINT32_MAX;
@@ -45,7 +46,7 @@ static uint32_t find_address(const struct survey *s, const char *address)
 
 static uint32_t find_id(const struct survey *s, struct peer_id id)
 {
-    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+    for (uint32_t i = 0; i < s->options->members; i++) {
         if (s->is_linked[i] && peer_id_is_equal(s->ids[i], id)) return i;
     }
     return UINT32_MAX;
@@ -64,7 +65,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     if (member == UINT32_MAX) return;
     s->ids[member] = peer;
     s->is_linked[member] = true;
-    poll_on_open(s->poll, member, now(s));
+    s->inquiry->ops->on_open(s->inquiry, member, peer, now(s));
 }
 
 static void on_message(void *context, struct peer_id peer, const struct message *message)
@@ -73,25 +74,22 @@ static void on_message(void *context, struct peer_id peer, const struct message 
     const uint32_t member = find_id(s, peer);
     struct fault why = {""};
 
-    if (message->type != MESSAGE_PREDICTIONS || member == UINT32_MAX) return;
-    const enum rc rc = poll_on_answer(s->poll, member, &message->as.predictions, now(s), &why);
+    if (member == UINT32_MAX) return;
+    const enum rc rc = s->inquiry->ops->on_message(s->inquiry, member, message, now(s), &why);
     if (rc != RC_OK) fail(s, rc, why.text);
 }
 
 static void on_data(void *context, struct peer_id peer, const struct inner_header *header,
                     const uint8_t *body, size_t count)
 {
-    (void)context;
-    (void)peer;
-    (void)header;
-    (void)body;
-    (void)count;
-}
+    struct survey *s = context;
+    const uint32_t member = find_id(s, peer);
+    struct fault why = {""};
 
-static void on_heard(void *context, struct peer_id peer)
-{
-    (void)context;
-    (void)peer;
+    if (member == UINT32_MAX || s->inquiry->ops->on_data == NULL) return;
+    const enum rc rc =
+        s->inquiry->ops->on_data(s->inquiry, member, header, body, count, now(s), &why);
+    if (rc != RC_OK) fail(s, rc, why.text);
 }
 
 static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
@@ -100,10 +98,10 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     const uint32_t member = find_id(s, peer);
 
     (void)rc;
-    (void)why; /* the poll keeps only what outlives the link */
+    (void)why; /* the inquiry keeps only what outlives the link */
     if (member == UINT32_MAX) return;
     s->is_linked[member] = false;
-    poll_on_lost(s->poll, member, "its link was lost", now(s));
+    s->inquiry->ops->on_lost(s->inquiry, member, "its link was lost", now(s));
 }
 
 static void on_dial_failed(void *context, const char *address, enum rc rc, const char *why,
@@ -116,14 +114,15 @@ static void on_dial_failed(void *context, const char *address, enum rc rc, const
     (void)peer;
     if (member == UINT32_MAX) return;
     if (rc == RC_REPLAY) {
-        poll_drop(s->poll, member);
+        s->inquiry->ops->drop(s->inquiry, member);
         return;
     }
-    poll_on_lost(s->poll, member,
-                 rc == RC_REFUSED ? "it does not let this machine in"
-                 : rc == RC_AUTH  ? "it does not answer as a member (too busy, or of another swarm)"
-                                  : "it cannot be reached",
-                 now(s));
+    s->inquiry->ops->on_lost(s->inquiry, member,
+                             rc == RC_REFUSED ? "it does not let this machine in"
+                             : rc == RC_AUTH
+                                 ? "it does not answer as a member (too busy, or of another swarm)"
+                                 : "it cannot be reached",
+                             now(s));
 }
 
 /* ---- what the env tells ---- */
@@ -131,27 +130,29 @@ static void on_dial_failed(void *context, const char *address, enum rc rc, const
 static void dial(struct survey *s, uint32_t member)
 {
     if (links_dial(s->links, s->options->addresses[member]) == RC_OK) return;
-    poll_on_lost(s->poll, member, "it cannot be reached", now(s));
+    s->inquiry->ops->on_lost(s->inquiry, member, "it cannot be reached", now(s));
 }
 
 static void move_on(struct survey *s)
 {
+    const struct inquiry_ops *ops = s->inquiry->ops;
     const uint64_t now_ns = now(s);
-    struct message message;
     uint32_t member;
 
     if (s->rc != RC_OK) return;
     links_tick(s->links, now_ns);
-    poll_tick(s->poll, now_ns);
-    if (poll_is_over(s->poll)) {
+    ops->tick(s->inquiry, s->ids, now_ns, &s->outbox);
+    for (uint32_t i = 0; i < s->outbox.count; i++) {
+        const struct outbox_entry *entry = &s->outbox.entries[i];
+        (void)links_send_inner(s->links, entry->to, entry->inner); /* a lost link tells itself */
+    }
+    outbox_clear(&s->outbox);
+    if (ops->is_over(s->inquiry)) {
         s->env->ops->stop(s->env);
         return;
     }
-    while (poll_next_dial(s->poll, now_ns, &member)) {
+    while (ops->next_dial(s->inquiry, now_ns, &member)) {
         dial(s, member);
-    }
-    while (poll_next_question(s->poll, now_ns, &member, &message)) {
-        (void)links_send(s->links, s->ids[member], &message); /* a lost link is told by itself */
     }
 }
 
@@ -192,10 +193,10 @@ static void env_wake(void *context)
     uint32_t there = 0;
 
     move_on(s);
-    for (uint32_t i = 0; i < s->options->poll.members; i++) {
+    for (uint32_t i = 0; i < s->options->members; i++) {
         there += s->is_linked[i];
     }
-    s->options->on_progress(s->options->context, poll_progress(s->poll), there);
+    s->options->on_progress(s->options->context, s->inquiry->ops->progress(s->inquiry), there);
     s->env->ops->wake_at(s->env, now(s) + 50 * NS_PER_MS);
 }
 
@@ -213,7 +214,6 @@ static enum rc open_links(struct survey *s, struct identity *identity, struct fa
                                         .on_open = on_open,
                                         .on_message = on_message,
                                         .on_data = on_data,
-                                        .on_heard = on_heard,
                                         .on_closed = on_closed,
                                         .on_dial_failed = on_dial_failed};
     const struct credentials_options credentials = {.certificate = s->options->certificate,
@@ -244,38 +244,27 @@ static void run(struct survey *s)
                                       .on_signal = env_signal};
 
     s->env->ops->set_events(s->env, &events);
-    for (uint32_t i = 0; i < s->options->poll.members; i++) {
-        dial(s, i);
-    }
     s->env->ops->wake_at(s->env, 0);
     uv_env_run(s->env);
 }
 
-enum rc survey_run(const struct survey_options *options, struct survey_result *result,
-                   struct fault *why)
+enum rc survey_run(const struct survey_options *options, struct fault *why)
 {
     const struct uv_env_options env_options = {.folder = NULL};
-    struct survey survey = {.options = options, .rc = RC_OK};
+    struct survey survey = {.options = options, .inquiry = options->inquiry, .rc = RC_OK};
     struct identity identity;
     enum rc rc = uv_env_create(&env_options, &survey.env, why);
 
     if (rc != RC_OK) return rc;
+    outbox_init(&survey.outbox);
     rc = keys_identity_there(survey.env, survey.options->identity, &identity, why);
     if (rc == RC_OK) rc = open_links(&survey, &identity, why);
-    if (rc == RC_OK) {
-        survey.poll = poll_create(&options->poll, now(&survey));
-        if (survey.poll == NULL) rc = fault_set(why, RC_NOMEM, "out of memory");
-    }
     if (rc == RC_OK) {
         run(&survey);
         rc = survey.rc == RC_OK ? RC_OK : fault_set(why, survey.rc, "%s", survey.why.text);
     }
-    for (uint32_t i = 0; rc == RC_OK && i < options->poll.members; i++) {
-        poll_view(survey.poll, i, &result->members[i]);
-    }
-    if (rc == RC_OK) result->usable = poll_usable(survey.poll);
-    poll_destroy(survey.poll);
     links_destroy(survey.links);
+    outbox_deinit(&survey.outbox);
     uv_env_destroy(survey.env);
     mem_wipe(&identity, sizeof identity);
     return rc;

@@ -26,6 +26,17 @@ enum rc door_on_entry(void *context, struct peer_id peer, const struct hello *he
     return admission_check(admission, hello, node->options.wall_s(), why);
 }
 
+bool door_may_join(const struct node *node, const struct hello *hello)
+{
+    struct hello as_member = *hello;
+    struct fault why;
+
+    if (node->options.admission == NULL) return true;
+    as_member.role = HELLO_PEER;
+    return admission_check(node->options.admission, &as_member, node->options.wall_s(), &why) ==
+           RC_OK;
+}
+
 void door_score(struct node *node, struct peer_id peer, enum score_reason reason)
 {
     trust_note(node->trust, peer, reason, node_now(node));

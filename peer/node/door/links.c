@@ -95,7 +95,10 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     (void)rc;
     reach_on_link_lost(node->door->reach, peer);
     lane_answer_forget(node, peer);
-    if (neighbour == NULL) return; /* an observer */
+    if (neighbour == NULL) { /* an observer */
+        models_on_link_lost(node, peer);
+        return;
+    }
     door_relay_on_closed(node, peer);
     node->neighbours_count--;
     node->neighbour_keys[neighbour - node->neighbours] =
@@ -255,8 +258,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
     } else if (door_reach_on_message(node, from, message)) {
         return;
     } else if (door_neighbour(node, from) == NULL) {
-        log_debug(node->options.log, "%s from an observer dropped",
-                  message_type_name(message->type));
+        models_on_visit(node, from, message);
     } else if (door_relay_on_message(node, from, message) ||
                rounds_on_outcome(node, from, message)) {
         return;

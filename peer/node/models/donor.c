@@ -281,12 +281,15 @@ void models_donate(struct node *node, struct peer_id to)
 /* Who was first last time is last this time. */
 void models_donate_all(struct node *node)
 {
-    uint32_t count = node->neighbours_count;
+    struct models *models = node->models;
+    struct peer_id to;
 
-    if (count == 0 || donor_leases(node->models->donor) == 0) return;
-    node->models->donation.turn++;
-    for (uint32_t i = 0; i < count; i++) {
-        models_donate(node, node->neighbours[(node->models->donation.turn + i) % count].id);
+    if (donor_leases(models->donor) == 0) return;
+    models->donation.turn++;
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        if (donor_owes(models->donor, (models->donation.turn + i) % DONOR_LEASES_MAX, &to)) {
+            models_donate(node, to);
+        }
     }
 }
 

@@ -139,6 +139,7 @@ struct models_population {
 struct models {
     struct joiner *joiner;
     struct donor *donor;
+    struct ration visits; /* requests of all who are no members */
     uint64_t retry_ns;    /* not before: begin a download */
     uint64_t answered_ns; /* when somebody was last there, or something came */
     struct models_choice choice;

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
+enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30, VISITS_A_MINUTE = 12 };
 
 /* At a cold start the models of all are as good; but who has tried to get one is no member yet, nor
  * a donor, while it waits to try again. */
@@ -388,18 +388,73 @@ static bool may_ask(struct node *node, struct peer_id from)
                        REQUESTS_A_MINUTE);
 }
 
+static void deny(struct node *node, struct peer_id to, enum reject_code code)
+{
+    struct message message = {.type = MESSAGE_STATE_DENY};
+
+    message.as.state_deny.code = code;
+    message.as.state_deny.retry_ms = MODELS_ASK_AGAIN_MS;
+    (void)links_send(node->links, to, &message); /* who is gone asks no more */
+}
+
 static enum rc on_request(struct node *node, struct peer_id from,
                           const struct message_state_req *request)
 {
-    struct message deny = {.type = MESSAGE_STATE_DENY};
-
     if (is_serving(node) && may_ask(node, from)) {
         return donor_on_request(node->models->donor, from, request, node_now(node), &node->outbox);
     }
-    deny.as.state_deny.code = REJECT_NOT_READY;
-    deny.as.state_deny.retry_ms = 500;
-    (void)links_send(node->links, from, &deny); /* who is gone asks no more */
+    deny(node, from, REJECT_NOT_READY);
     return RC_OK;
+}
+
+/* Whoever could join would have the model, but for what a method keeps at home: the model behind
+ * answers, the layers behind a shared trunk. */
+static bool gives_models(const struct node *node, struct peer_id to)
+{
+    struct link_view link;
+
+    return node->options.serves_models && !node->options.strategy->mixes_answers &&
+           lane_shares_all(node) && links_peer(node->links, to, &link) &&
+           door_may_join(node, link.remote);
+}
+
+static enum rc on_visit(struct node *node, struct peer_id from,
+                        const struct message_state_req *request)
+{
+    struct models *models = node->models;
+    enum rc rc = RC_OK;
+
+    if (!gives_models(node, from)) {
+        deny(node, from, REJECT_CLOSED);
+    } else if (!is_serving(node)) {
+        deny(node, from, REJECT_NOT_READY);
+    } else if (!door_ration(&models->visits, node_now(node), MODELS_REQUESTS_NS, VISITS_A_MINUTE)) {
+        deny(node, from, REJECT_BUSY);
+    } else {
+        rc = donor_on_visit(models->donor, from, request, node_now(node), &node->outbox);
+        if (rc == RC_BUSY) models->visits.used--; /* it had nothing signed, or copied */
+    }
+    return rc;
+}
+
+void models_on_visit(struct node *node, struct peer_id from, const struct message *message)
+{
+    enum rc rc;
+
+    switch (message->type) {
+    case MESSAGE_STATE_REQ:
+        rc = on_visit(node, from, &message->as.state_req);
+        if (rc != RC_OK) refused(node, from, message->type, rc);
+        break;
+    case MESSAGE_MANIFEST_REQ:
+    case MESSAGE_BUCKET_REQ:
+    case MESSAGE_STATE_DONE:
+        models_on_message(node, from, message);
+        break;
+    default:
+        log_debug(node->options.log, "%s from an observer dropped",
+                  message_type_name(message->type));
+    }
 }
 
 void models_on_message(struct node *node, struct peer_id from, const struct message *message)

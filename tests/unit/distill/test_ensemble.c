@@ -6,6 +6,8 @@
 #include "distill/ensemble.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { MEMBERS = 5, SAMPLES = 7, CLASSES = 10 };
 
@@ -256,9 +258,91 @@ static void short_memory_gives_null_and_leaks_nothing(void **state)
     mem_fail_after(UINT64_MAX);
 }
 
+static int compare_floats(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The mean of the sorted values without `trim` at each end, or as many as leave one. */
+static double trimmed(const float *values, uint32_t count, uint32_t trim)
+{
+    const uint32_t drop = trim < (count - 1) / 2 ? trim : (count - 1) / 2;
+    float sorted[16];
+    double sum = 0;
+
+    memcpy(sorted, values, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_floats);
+    for (uint32_t i = drop; i < count - drop; i++) {
+        sum += (double)sorted[i];
+    }
+    return sum / (count - 2 * drop);
+}
+
+static void a_trimmed_mean_is_that_of_what_is_left(void **state)
+{
+    /* Proves: however many answer and are trimmed, in whatever order, the mean is that of the
+     * sorted values without the ends; and a liar's 1e30 leaves no trace in it. */
+    (void)state;
+    FOR_EACH_SEED (seed, 200) {
+        struct rng rng;
+        float values[16], all[16], out;
+        rng_init(&rng, seed, 2);
+        const uint32_t members = 1 + (uint32_t)rng_below(&rng, 11);
+        const uint32_t trim = 1 + (uint32_t)rng_below(&rng, 5);
+        const struct ensemble_options options = {.rows = 2,
+                                                 .classes = 1,
+                                                 .temperature = 1,
+                                                 .wants = {true, false, false},
+                                                 .is_real = true,
+                                                 .trim = trim};
+        struct ensemble *e = ensemble_create(&options);
+        assert_non_null(e);
+        for (int again = 0; again < 2; again++) { /* also after it was used */
+            ensemble_clear(e);
+            for (uint32_t m = 0; m < members; m++) {
+                values[m] = (float)rng_normal(&rng);
+                if (members >= 3 && m == seed % members) values[m] = 1e30F;
+                ensemble_absorb(e, 1, 1, &values[m]);
+            }
+            memcpy(all, values, sizeof all);
+            ensemble_settle(e, VOTE_MEAN, 1, 1, &out);
+            check_seed(seed, fabs((double)out - trimmed(all, members, trim)) < 1e-5);
+        }
+        ensemble_destroy(e);
+    }
+}
+
+static void a_trimmed_ensemble_says_probabilities(void **state)
+{
+    /* Proves: two that agree outvote one that is sure of something else, what is said adds up to 1,
+     * and the winner is that of what is said. */
+    (void)state;
+    const float honest[3] = {3, 0, 0}, lies[3] = {0, 0, 90};
+    const struct ensemble_options options = {
+        .rows = 1, .classes = 3, .temperature = 1, .wants = {true, true, true}, .trim = 1};
+    struct ensemble *e = ensemble_create(&options);
+    float p[3];
+
+    assert_non_null(e);
+    ensemble_absorb(e, 0, 1, honest);
+    ensemble_absorb(e, 0, 1, lies);
+    ensemble_absorb(e, 0, 1, honest);
+    ensemble_settle(e, VOTE_MEAN, 0, 1, p);
+    assert_true(fabs((double)p[0] + p[1] + p[2] - 1) < 1e-6);
+    assert_true(p[0] > 0.9F && p[2] < 0.05F);
+    assert_int_equal(ensemble_winner(e, VOTE_MEAN, 0), 0);
+    assert_int_equal(ensemble_winner(e, VOTE_MAJORITY, 0), 0);
+    assert_int_equal(ensemble_winner(e, VOTE_LOGITS, 0), 2);
+    ensemble_destroy(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_trimmed_mean_is_that_of_what_is_left),
+        cmocka_unit_test(a_trimmed_ensemble_says_probabilities),
         cmocka_unit_test(two_models_give_the_golden_averages),
         cmocka_unit_test(an_average_is_never_worse_than_its_members_are_on_average),
         cmocka_unit_test(the_order_of_members_does_not_matter),

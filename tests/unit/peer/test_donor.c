@@ -189,6 +189,46 @@ static uint32_t take_all(struct scene *scene, uint8_t who, uint64_t now_ns)
     return taken;
 }
 
+/* Who is no member has a place at two of eight, no change, and makes way at once for who is one. */
+static void visitors_make_way(void **state)
+{
+    const struct message_state_req all = {.want = 1}, change = {.want = 1, .base = 1};
+    struct scene scene;
+    struct peer_id owed;
+    bool wants_snapshot;
+    uint64_t now_ns = NS_PER_S;
+
+    (void)state;
+    scene_create(&scene);
+    assert_int_equal(donor_on_visit(scene.donor, make_id(1), &change, now_ns, &scene.out),
+                     RC_FORMAT);
+    for (uint8_t i = 1; i <= DONOR_VISITORS_MAX; i++) {
+        now_ns += 10 * NS_PER_S; /* each pins a snapshot of its own */
+        assert_int_equal(donor_on_visit(scene.donor, make_id(i), &all, now_ns, &scene.out), RC_OK);
+        give_snapshot(&scene, now_ns);
+    }
+    assert_int_equal(donor_on_visit(scene.donor, make_id(9), &all, now_ns, &scene.out), RC_BUSY);
+    assert_int_equal(donor_leases(scene.donor), DONOR_VISITORS_MAX);
+    outbox_clear(&scene.out);
+    now_ns += DONOR_CROWD_NS;
+    assert_int_equal(request(&scene, 50, 1, now_ns, &wants_snapshot), RC_OK);
+    assert_true(wants_snapshot);
+    assert_int_equal(said_to(&scene, 0, 1), MESSAGE_STATE_DENY);
+    give_snapshot(&scene, now_ns);
+    outbox_clear(&scene.out);
+    assert_int_equal(donor_on_visit(scene.donor, make_id(3), &all, now_ns, &scene.out), RC_OK);
+    assert_int_equal(said_to(&scene, 0, 3), MESSAGE_STATE_MANIFEST); /* the member's is young */
+    assert_int_equal(ask_at(&scene, 3, (struct message_bucket_req){4, 0, 1}, now_ns), RC_OK);
+    for (uint32_t i = 0, owing = 0; i < DONOR_LEASES_MAX; i++) {
+        if (!donor_owes(scene.donor, i, &owed)) continue;
+        assert_true(owing++ == 0 && owed.bytes[0] == 3);
+    }
+    assert_int_equal(take_all(&scene, 3, now_ns), 1);
+    donor_on_link_lost(scene.donor, make_id(3), now_ns); /* nothing is kept for it */
+    assert_int_equal(donor_leases(scene.donor), 2);
+    scene_destroy(&scene);
+}
+
 /* Two that take a snapshot each and never end: whatever they go on asking for, a third is given one
  * whenever it asks, and so it goes on when they come again and again. */
 static void nobody_pins_both_snapshots(void **state)
@@ -546,6 +586,7 @@ int main(void)
         cmocka_unit_test(eight_leases_share_a_snapshot_and_a_ninth_is_denied),
         cmocka_unit_test(a_third_snapshot_is_not_taken),
         cmocka_unit_test(nobody_pins_both_snapshots),
+        cmocka_unit_test(visitors_make_way),
         cmocka_unit_test(the_least_advanced_makes_place),
         cmocka_unit_test(who_was_cut_off_goes_on),
         cmocka_unit_test(a_round_sets_the_pace),

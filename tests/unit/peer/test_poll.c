@@ -124,7 +124,7 @@ static void run(struct scene *s, uint32_t first, uint32_t most, uint64_t each_ns
         s->now_ns += each_ns;
         collect(s);
         for (uint32_t m = first; m < s->members; m++) {
-            if (s->is_asked[m] && view_of(s, m).state == POLL_ASKING) answer(s, m, most);
+            if (s->is_asked[m] && view_of(s, m).state == INQUIRY_ASKING) answer(s, m, most);
         }
         collect(s);
     }
@@ -144,7 +144,7 @@ static void all_members_answer_all_samples(void **state)
     run(&s, 0, 33, NS_PER_MS, 1000);
     assert_true(poll_is_over(s.poll));
     for (uint32_t m = 0; m < 3; m++) {
-        assert_int_equal(view_of(&s, m).state, POLL_DONE);
+        assert_int_equal(view_of(&s, m).state, INQUIRY_DONE);
         assert_int_equal(view_of(&s, m).answered, SAMPLES);
         assert_int_equal(view_of(&s, m).step, 42);
         assert_int_equal(s.questions[m], 7 + 7 + 4); /* 33 at a time of 200, 200, 100 */
@@ -170,7 +170,7 @@ static void who_dies_keeps_its_say_and_the_others_go_on(void **state)
     assert_false(poll_next_dial(s.poll, s.now_ns, &member)); /* not at once */
     run(&s, 2, 50, NS_PER_MS, 100);
     assert_true(poll_is_over(s.poll)); /* two are left: no more is to be had */
-    assert_int_equal(view_of(&s, 0).state, POLL_LOST);
+    assert_int_equal(view_of(&s, 0).state, INQUIRY_LOST);
     assert_int_equal(view_of(&s, 0).answered, 150);
     assert_int_equal(view_of(&s, 3).answered, SAMPLES);
     assert_int_equal(poll_usable(s.poll), SAMPLES);
@@ -218,7 +218,7 @@ static void a_member_that_is_much_slower_is_not_waited_for(void **state)
     collect(&s);
     answer(&s, 0, 1); /* a drop, and then no more */
     run(&s, 1, 50, 100 * NS_PER_MS, 10);
-    assert_int_equal(view_of(&s, 1).state, POLL_DONE);
+    assert_int_equal(view_of(&s, 1).state, INQUIRY_DONE);
     assert_false(poll_is_over(s.poll)); /* as long again, and two seconds at least */
     s.now_ns += 1900 * NS_PER_MS;
     collect(&s);
@@ -226,7 +226,7 @@ static void a_member_that_is_much_slower_is_not_waited_for(void **state)
     s.now_ns += 300 * NS_PER_MS;
     collect(&s);
     assert_true(poll_is_over(s.poll));
-    assert_int_equal(view_of(&s, 0).state, POLL_LATE);
+    assert_int_equal(view_of(&s, 0).state, INQUIRY_LATE);
     assert_int_equal(view_of(&s, 0).answered, 1);
     end(&s);
 }
@@ -254,7 +254,7 @@ static void who_is_needed_to_bound_a_liar_is_waited_for_longer(void **state)
     s.now_ns += 1500 * NS_PER_MS;
     collect(&s);
     assert_true(poll_is_over(s.poll));
-    assert_int_equal(view_of(&s, 0).state, POLL_LATE);
+    assert_int_equal(view_of(&s, 0).state, INQUIRY_LATE);
     assert_int_equal(poll_usable(s.poll), 300);
     end(&s);
 }
@@ -304,7 +304,7 @@ static void who_needs_time_to_load_has_it(void **state)
     assert_int_equal(poll_on_answer(s.poll, 0, &later, s.now_ns, NULL), RC_OK);
     s.now_ns += 59 * NS_PER_S;
     assert_int_equal(poll_on_answer(s.poll, 0, &later, s.now_ns, NULL), RC_OK); /* a second time */
-    assert_int_equal(view_of(&s, 0).state, POLL_ASKING);
+    assert_int_equal(view_of(&s, 0).state, INQUIRY_ASKING);
     s.now_ns += 29 * NS_PER_S;
     collect(&s);
     assert_false(poll_is_over(s.poll));
@@ -365,7 +365,7 @@ static void refusals_are_told_apart(void **state)
     assert_non_null(strstr(view_of(&s, 0).why, "other data"));
     assert_non_null(strstr(view_of(&s, 1).why, "gives no predictions"));
     assert_non_null(strstr(view_of(&s, 3).why, "too large"));
-    assert_int_equal(view_of(&s, 2).state, POLL_ASKING); /* busy: again later */
+    assert_int_equal(view_of(&s, 2).state, INQUIRY_ASKING); /* busy: again later */
     collect(&s);
     assert_int_equal(s.questions[2], 1);
     s.now_ns += POLL_BUSY_NS;
@@ -400,14 +400,14 @@ static void rubbish_too_much_and_what_nobody_asked_for_strike_all_it_said(void *
         if (m == 3) said.values = sound;
         if (m == 4) said.at += 7;
         for (int i = 0; i < (m == 4 ? 17 : 1); i++) {
-            assert_int_equal(view_of(&s, m).state, POLL_ASKING);
+            assert_int_equal(view_of(&s, m).state, INQUIRY_ASKING);
             assert_int_equal(poll_on_answer(s.poll, m, &said, s.now_ns, NULL), RC_OK);
         }
-        assert_int_equal(view_of(&s, m).state, POLL_BAD);
+        assert_int_equal(view_of(&s, m).state, INQUIRY_BAD);
         assert_int_equal(view_of(&s, m).answered, 0);
         assert_non_null(view_of(&s, m).why);
         poll_on_open(s.poll, m, s.now_ns); /* it does not come back */
-        assert_int_equal(view_of(&s, m).state, POLL_BAD);
+        assert_int_equal(view_of(&s, m).state, INQUIRY_BAD);
     }
     run(&s, 5, 50, NS_PER_MS, 100);
     assert_true(poll_is_over(s.poll));
@@ -449,7 +449,7 @@ static void it_ends_whatever_members_send(void **state)
                 break;
             }
             default:
-                if (s.is_asked[m] && view_of(&s, m).state == POLL_ASKING) {
+                if (s.is_asked[m] && view_of(&s, m).state == INQUIRY_ASKING) {
                     answer(&s, m, 1 + (uint32_t)rng_below(&rng, 100));
                 }
             }
