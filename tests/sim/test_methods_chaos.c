@@ -4,6 +4,8 @@
  *   SEED=17 TRACE=1          one seed, and everything that happens in it
  *   FIRST=1 SEEDS=2000       the campaign
  *   METHOD=osgp TOPOLOGY=ring SEEDS=100      of one method, and on one topology if it suits it
+ * Rules in place of the mean (--robust) are tried where all members meet: in parts of a graph a
+ * median may come to rest before all are equal.
  */
 #include "tests/sim/chaos.h"
 
@@ -115,11 +117,39 @@ static void methods_keep_models_whole_and_heal(void **state)
            (unsigned long long)first, (unsigned long long)events);
 }
 
+static void rules_in_place_of_the_mean_do_as_well(void **state)
+{
+    static const struct strategy_specs methods[] = {
+        {.averaging = "local-sgd:H=4"},
+        {.averaging = "diloco:H=4"},
+        {.averaging = "dpsgd:H=4", .topology = "complete"},
+        {.averaging = "easgd:tau=4"},
+        {.averaging = "choco:H=4", .topology = "complete"}};
+    static const char *const robusts[] = {"trim:1",     "median",        "krum",
+                                          "multi-krum", "centered-clip", "rfa"};
+    uint64_t first = number_of("SEED", number_of("FIRST", 1));
+    uint64_t count =
+        getenv("SEED") != NULL ? 1 : number_of("SEEDS", SEEDS_GATE < 60 ? SEEDS_GATE : 60);
+
+    (void)state;
+    if (getenv("METHOD") != NULL) skip();
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        struct strategy_specs specs = methods[seed % ARRAY_COUNT(methods)];
+        struct strategy strategy;
+        struct fault why;
+
+        specs.robust = robusts[seed % ARRAY_COUNT(robusts)];
+        if (strategy_parse(&specs, &strategy, &why) != RC_OK) fail_msg("%s", why.text);
+        chaos_live_by(seed, &strategy, "sim_methods_chaos", NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_failed_once_holds),
         cmocka_unit_test(methods_keep_models_whole_and_heal),
+        cmocka_unit_test(rules_in_place_of_the_mean_do_as_well),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
