@@ -35,6 +35,8 @@ static void measure(const struct aggregate_rows *rows, const float *from, struct
     }
 }
 
+/* The upper one of two: in either of two camps of one size half of the distances are 0, and it would
+ * stay there for ever. */
 static float median(const struct distances *distances, uint32_t count)
 {
     float sorted[AGGREGATE_ROWS_MAX];
@@ -48,7 +50,7 @@ static float median(const struct distances *distances, uint32_t count)
         }
         sorted[at] = distances->of[k];
     }
-    return sorted[(count - 1) / 2];
+    return sorted[count / 2];
 }
 
 /* `centre` becomes the mean by `shares`, which add up to 1. Returns how far it moved, squared. */

@@ -326,6 +326,26 @@ static void the_geometric_median_has_the_least_distances(void **state)
     }
 }
 
+static void two_camps_come_together(void **state)
+{
+    (void)state;
+    /* Of two that are as large as each other each moves towards the other, wherever one begins. */
+    struct aggregate_rows rows = rows_of(6, 3);
+    float out[3];
+
+    for (uint32_t k = 0; k < 6; k++) {
+        for (int i = 0; i < 3; i++) {
+            table.values[k][i] = k < 3 ? 1 : 2;
+        }
+    }
+    for (uint32_t camp = 0; camp < 6; camp += 3) {
+        rows.centre = table.values[camp];
+        (void)aggregate_rfa.combine(&rows, 0, out);
+        assert_true(fabsf(out[0] - table.values[camp][0]) > 0.05f);
+        assert_true(out[0] > 1 && out[0] < 2);
+    }
+}
+
 static void members_that_agree_are_believed(void **state)
 {
     (void)state;
@@ -404,6 +424,7 @@ int main(void)
         cmocka_unit_test(votes_go_to_the_honest),
         cmocka_unit_test(one_liar_has_a_bound),
         cmocka_unit_test(the_geometric_median_has_the_least_distances),
+        cmocka_unit_test(two_camps_come_together),
         cmocka_unit_test(members_that_agree_are_believed),
         cmocka_unit_test(names_and_numbers_are_read),
     };
