@@ -256,6 +256,11 @@ static enum rc train(struct compacting *c, struct learner *learner, struct fault
 
     c->out->steps = learner->ops->steps_of(learner, c->options->epochs);
     for (uint64_t step = 0; rc == RC_OK && step < c->out->steps; step++) {
+        if (c->options->is_stopped != NULL && c->options->is_stopped(c->options->context)) {
+            return fault_set(why, RC_CANCELLED,
+                             "stopped after %llu of %llu steps; nothing was written",
+                             (unsigned long long)step, (unsigned long long)c->out->steps);
+        }
         rc = tune_step(c, learner, step, &loss);
         sum += loss;
         if (rc != RC_OK || ((step + 1) % PROGRESS_EVERY != 0 && step + 1 < c->out->steps)) continue;

@@ -38,6 +38,7 @@ struct compact_options {
     uint32_t batch;                   /* 0: as --model would */
     uint64_t seed;
     void (*on_progress)(void *context, const struct compact_progress *progress); /* may be NULL */
+    bool (*is_stopped)(void *context); /* asked while it fine-tunes; NULL: never */
     void *context;
 };
 
@@ -53,7 +54,8 @@ struct compact_result {
 };
 
 /** On an error nothing needs to be released. No file is changed unless all but the judgement of the
- *  new one went well. Errors name the file or the flag. RC_NONFINITE: the loss ran away. */
+ *  new one went well. Errors name the file or the flag. RC_NONFINITE: the loss ran away;
+ *  RC_CANCELLED: stopped. */
 MUST_USE enum rc compact_run(struct backend *backend, const struct compact_options *options,
                              struct compact_result *out, struct fault *why);
 /** As printed by `compact --json`; docs/json.md names the keys. */

@@ -332,6 +332,18 @@ static void on_steps(void *context, uint64_t done, double loss)
     tell(l, l->phase, l->part * steps + done, l->parts * steps, loss);
 }
 
+static void on_other(void *context)
+{
+    const struct lesson *l = context;
+    char text[PATH_BYTES + 128];
+
+    if (l->options->on_note == NULL) return;
+    snprintf(text, sizeof text,
+             "%s is of another training, with other flags or teachers: beginning anew",
+             l->state_path);
+    l->options->on_note(l->options->context, text);
+}
+
 /* As its file will say: of the data that it is judged by, whatever it has learned from. */
 static void student_card(const struct lesson *l, struct learner *student, struct model_card *card)
 {
@@ -371,6 +383,7 @@ static enum rc train(struct lesson *l, struct learner *student, enum distill_pha
                                 .now_ns = l->options->now_ns,
                                 .is_stopped = is_stopped,
                                 .on_steps = on_steps,
+                                .on_other = on_other,
                                 .context = l};
     const uint32_t number = phase == DISTILL_BASELINE ? l->part + 1 : 0;
 

@@ -97,6 +97,7 @@ struct distill_options {
     uint64_t (*now_ns)(void); /* for latencies and when to keep a state; NULL: no clock */
     bool (*is_stopped)(void *context);
     void (*on_progress)(void *context, const struct distill_progress *progress); /* may be NULL */
+    void (*on_note)(void *context, const char *text); /* a line for people; may be NULL */
     void *context;
 };
 

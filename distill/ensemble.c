@@ -47,6 +47,12 @@ static bool keeps(const struct ensemble_options *options, int vote)
     return options->wants[vote] || (vote == VOTE_MEAN && options->wants[VOTE_MAJORITY]);
 }
 
+/* What comes is what a mean is taken of. */
+static bool takes_values(const struct ensemble_options *options)
+{
+    return options->is_real || options->is_said;
+}
+
 size_t ensemble_row_bytes(const struct ensemble_options *options)
 {
     size_t bytes = sizeof(uint32_t) + sizeof(float);
@@ -60,10 +66,9 @@ size_t ensemble_row_bytes(const struct ensemble_options *options)
 struct ensemble *ensemble_create(const struct ensemble_options *options)
 {
     CHECK(options->classes > 0 && options->temperature > 0);
-    CHECK(!options->is_real || !options->by_confidence);
     CHECK(options->trim == 0 || !options->by_confidence);
-    CHECK(!options->is_real || (options->wants[VOTE_MEAN] && !options->wants[VOTE_LOGITS] &&
-                                !options->wants[VOTE_MAJORITY]));
+    CHECK(!takes_values(options) || (options->wants[VOTE_MEAN] && !options->wants[VOTE_LOGITS] &&
+                                     !options->wants[VOTE_MAJORITY] && !options->by_confidence));
     struct ensemble *e = mem_alloc(sizeof *e);
 
     if (e == NULL) return NULL;
@@ -250,6 +255,7 @@ void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const
     const uint32_t classes = ensemble->options.classes;
     const double temperature = ensemble->options.temperature;
     const bool by_confidence = ensemble->options.by_confidence;
+    const bool has_values = takes_values(&ensemble->options);
 
     for (size_t r = 0; r < rows; r++, logits += classes) {
         const size_t at = (first + r) * classes;
@@ -258,10 +264,10 @@ void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const
         if (ensemble->sums[VOTE_MAJORITY] != NULL) {
             ensemble->sums[VOTE_MAJORITY][at + argmax(logits, classes)] += 1;
         }
-        for (uint32_t c = 0; ensemble->options.is_real && c < classes; c++) {
+        for (uint32_t c = 0; has_values && c < classes; c++) {
             add(ensemble, first + r, c, weight, logits[c]);
         }
-        if (ensemble->sums[VOTE_MEAN] != NULL && !ensemble->options.is_real) {
+        if (ensemble->sums[VOTE_MEAN] != NULL && !has_values) {
             double max, sum = exponentials(logits, classes, temperature, &max);
             for (uint32_t c = 0; c < classes; c++) {
                 add(ensemble, first + r, c, weight,

@@ -40,6 +40,7 @@ struct ensemble_options {
     double temperature;     /* T above, > 0; probabilities for evaluation: 1 */
     bool wants[VOTE_COUNT]; /* memory is reserved for these only */
     bool is_real;           /* `classes` real values; only VOTE_MEAN is wanted */
+    bool is_said;           /* probabilities come in place of logits; likewise */
     /* In each row a member weighs, on top of ensemble_weigh(), its confidence there: the
      * probability at temperature 1 of the class it decides for. */
     bool by_confidence;

@@ -26,6 +26,13 @@ static void tell(void *context, const struct distill_progress *progress)
     telling->options->on_progress(telling->options->context, &told);
 }
 
+static void note(void *context, const char *text)
+{
+    const struct telling *telling = context;
+
+    telling->options->on_note(telling->options->context, text);
+}
+
 static bool is_stopped(void *context)
 {
     const struct telling *telling = context;
@@ -130,6 +137,7 @@ enum rc generations_run(struct backend *backend, const struct distill_options *o
     CHECK(count >= 1 && count <= GENERATIONS_MAX && options->out_path != NULL);
     request.context = &telling;
     if (options->on_progress != NULL) request.on_progress = tell;
+    if (options->on_note != NULL) request.on_note = note;
     if (options->is_stopped != NULL) request.is_stopped = is_stopped;
     for (size_t i = 0; rc == RC_OK && i < count; i++) {
         rc = generations_path(options->out_path, i + 1, count, paths[i], why);

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "distill/ensemble.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,8 @@ struct panel {
     uint8_t *heard;       /* [samples][members] bits, by (sample * members + member) */
     size_t *answered;     /* [members] */
     uint8_t *entry;       /* [bytes] */
-    float *said;          /* [members][values] */
+    float *said;          /* [values] */
+    struct ensemble *together;
 };
 
 static enum rc open_file(struct panel *p, struct fault *why)
@@ -53,8 +55,16 @@ enum rc panel_create(const struct panel_options *options, struct panel **panel, 
     p->heard = mem_array((options->samples * options->members + 7) / 8, 1);
     p->answered = mem_array(options->members, sizeof *p->answered);
     p->entry = mem_array(p->bytes, 1);
-    p->said = mem_array(options->members * p->values, sizeof *p->said);
-    if (p->heard == NULL || p->answered == NULL || p->entry == NULL || p->said == NULL) {
+    p->said = mem_array(p->values, sizeof *p->said);
+    p->together = ensemble_create(&(struct ensemble_options){.rows = options->shape.rows,
+                                                             .classes = options->shape.outputs,
+                                                             .temperature = 1,
+                                                             .wants = {[VOTE_MEAN] = true},
+                                                             .is_real = options->shape.is_real,
+                                                             .is_said = !options->shape.is_real,
+                                                             .trim = options->trim});
+    if (p->heard == NULL || p->answered == NULL || p->entry == NULL || p->said == NULL ||
+        p->together == NULL) {
         rc = fault_set(why, RC_NOMEM, "cannot keep answers: out of memory");
     } else {
         rc = open_file(p, why);
@@ -75,6 +85,7 @@ void panel_destroy(struct panel *panel)
     mem_free(panel->answered);
     mem_free(panel->entry);
     mem_free(panel->said);
+    ensemble_destroy(panel->together);
     mem_free(panel);
 }
 
@@ -184,67 +195,21 @@ enum rc panel_said(struct panel *panel, uint32_t member, size_t sample, float *o
     return read_entry(panel, member, sample, 1.0, out);
 }
 
-/* The mean of `count` values without the `trim` largest and smallest; they are sorted. */
-static float trimmed_mean(float *values, uint32_t count, uint32_t trim)
-{
-    const uint32_t drop = trim < (count - 1) / 2 ? trim : (count - 1) / 2;
-    double sum = 0;
-
-    for (uint32_t i = 1; i < count; i++) {
-        const float value = values[i];
-        uint32_t at = i;
-        for (; at > 0 && values[at - 1] > value; at--) {
-            values[at] = values[at - 1];
-        }
-        values[at] = value;
-    }
-    for (uint32_t i = drop; i < count - drop; i++) {
-        sum += (double)values[i];
-    }
-    return (float)(sum / (count - 2 * drop));
-}
-
-/* What `count` members said of a sample, in `said`, becomes one answer. */
-static void combine(const struct panel *p, uint32_t count, float *out)
-{
-    const struct predictions_shape *shape = &p->options.shape;
-
-    for (uint32_t row = 0; row < shape->rows; row++) {
-        float *to = out + (size_t)row * shape->outputs;
-        double sum = 0;
-
-        for (uint32_t c = 0; c < shape->outputs; c++) {
-            float values[PANEL_MEMBERS_MAX];
-            for (uint32_t m = 0; m < count; m++) {
-                values[m] = p->said[m * p->values + (size_t)row * shape->outputs + c];
-            }
-            to[c] = trimmed_mean(values, count, p->options.trim);
-            sum += (double)to[c];
-        }
-        /* Members that each know another class leave next to nothing when trimmed: even then it is
-         * a distribution. */
-        for (uint32_t c = 0; !shape->is_real && c < shape->outputs; c++) {
-            to[c] = sum > 1e-30 ? (float)((double)to[c] / sum) : 1.0F / (float)shape->outputs;
-        }
-    }
-}
-
 enum rc panel_get(struct panel *panel, struct pick pick, double temperature, float *out)
 {
     for (uint32_t i = 0; i < pick.rows; i++) {
         const size_t at = pick.first + i, sample = pick.order != NULL ? pick.order[at] : at;
-        uint32_t count = 0;
 
         CHECK(sample < panel->options.samples);
+        ensemble_clear(panel->together);
         for (uint32_t m = 0; m < panel->options.members; m++) {
             if (!is_heard(panel, m, sample)) continue;
-            const enum rc rc =
-                read_entry(panel, m, sample, temperature, panel->said + count * panel->values);
+            const enum rc rc = read_entry(panel, m, sample, temperature, panel->said);
             if (rc != RC_OK) return rc;
-            count++;
+            ensemble_absorb(panel->together, 0, panel->options.shape.rows, panel->said);
         }
-        CHECK(count > 0);
-        combine(panel, count, out + i * panel->values);
+        ensemble_settle(panel->together, VOTE_MEAN, 0, panel->options.shape.rows,
+                        out + i * panel->values);
     }
     return RC_OK;
 }

@@ -1,12 +1,8 @@
 /*
  * panel: what several members said of the samples of a probe set, and what they say together. Each
  * sample's answers are kept as they came, in a file without a name, so memory does not follow the
- * number of members; who left or died keeps its say. Together: of each prediction and class the
- * mean of what is left when the `trim` largest and smallest probabilities (real values) are
- * dropped, scaled to add up to 1 (a trimmed mean: Yin et al. 2018, arXiv:1803.01498). So up to
- * `trim` liars among 2 trim + 1 or more can move a value only within what honest members said of
- * it. Where fewer answered, as many are dropped as leaves one. Thread: the command's, one at a
- * time.
+ * number of members; who left or died keeps its say. Together: the trimmed mean (ensemble.h).
+ * Thread: the command's, one at a time.
  */
 #ifndef GRAPEVINE_DISTILL_PANEL_H
 #define GRAPEVINE_DISTILL_PANEL_H

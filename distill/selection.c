@@ -21,9 +21,7 @@ static enum rc load(struct selection *s, struct fault *why)
     if (blocks == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     if (wanted > SELECTION_SAMPLES) wanted = SELECTION_SAMPLES;
     if (wanted == 0) wanted = 1;
-    uint64_t first = (uint64_t)info->blocks * info->block_samples; /* behind the last one's end */
-    for (uint32_t b = info->blocks; b-- > 0 && first + wanted > info->train_samples;) {
-        first = (uint64_t)b * info->block_samples;
+    for (uint32_t b = info->blocks - dataset_last_blocks(info, wanted); b < info->blocks; b++) {
         blocks[b] = true;
     }
     const enum rc rc = dataset_load_blocks(s->options.dataset, blocks, &s->samples, why);

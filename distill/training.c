@@ -34,6 +34,7 @@ static enum rc resume(struct training *t, struct fault *why)
                      : RC_NOT_FOUND;
 
     t->resumed = 0;
+    if (rc == RC_MISMATCH && t->on_other != NULL) t->on_other(t->context);
     if (rc == RC_NOT_FOUND || rc == RC_MISMATCH) return RC_OK;
     if (rc != RC_OK) return fault_set(why, rc, "%s; move it away to start over", reason.text);
     rc = t->student->ops->train(t->student, 0, NULL, &report); /* only says where it is */

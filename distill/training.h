@@ -21,6 +21,8 @@ struct training {
     bool (*is_stopped)(void *context); /* NULL: never */
     /** `done` of the steps are; the mean loss of those since the last call. */
     void (*on_steps)(void *context, uint64_t done, double loss);
+    /** What is at `state_path` is of another training, and will be replaced. NULL: nobody cares. */
+    void (*on_other)(void *context);
     void *context;
     uint64_t resumed; /* set: steps that an earlier try had done */
 };

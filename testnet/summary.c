@@ -295,19 +295,36 @@ static void add_baseline_lines(struct text *text, const struct json *summary)
     }
 }
 
+/* Others leave models that were never meant to have a mean. */
+static bool mixes_parameters(const char *averaging)
+{
+    static const char *const others[] = {"pbt", "codistill", "ec-dnn"};
+
+    for (size_t i = 0; i < ARRAY_COUNT(others); i++) {
+        const size_t length = strlen(others[i]);
+        if (strncmp(averaging, others[i], length) == 0 &&
+            (averaging[length] == '\0' || averaging[length] == ':')) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void summary_add_table(struct text *text, const struct json *summary, const struct json *distilled)
 {
     const bool is_loss = summary_is_by_loss(summary);
     const struct json *scores = json_get(summary, is_loss ? "loss" : "accuracy");
     const uint64_t peers = value_count(summary, "peers"),
                    parameters = value_count(summary, "parameters");
+    const bool is_mixed = mixes_parameters(value_text(summary, "averaging"));
     char name[64];
 
     text_add(text, "%-34s %9s  %12s  %12s  %8s\n", "", is_loss ? "loss" : "accuracy", "parameters",
              "bytes sent", "seconds");
     add_peer_lines(text, summary);
     add_line(text, &(struct line){
-                       "average of their parameters", is_loss, value_real(scores, "average_model"),
+                       is_mixed ? "average of their parameters" : "the swarm, which averages none",
+                       is_loss, is_mixed ? value_real(scores, "average_model") : (double)NAN,
                        parameters, value_count(summary, "bytes_sent_total") > 0,
                        value_count(summary, "bytes_sent_total"), value_real(summary, "wall_s")});
     snprintf(name, sizeof name, "ensemble of %llu", (unsigned long long)peers);

@@ -248,7 +248,7 @@ replica/data/dataset.c @ unit_distill_distill @ labels of other data are learned
 distill/selection.c @ unit_distill_selection @ a greedy soup keeps whoever comes @ s/is_good = rc == RC_OK && compare.*;/is_good = rc == RC_OK;/
 distill/align.c @ unit_distill_align @ statistics stay where they were when channels move @ s/was = m->buffers, .*;/(void)was;/
 replica/learners/replica_state.c @ unit_replica_replica @ a resumed run begins its mean over the steps anew @ s/r->averages = averages;/r->averages = 0 * averages;/
-distill/panel.c @ unit_distill_panel @ what a liar says of a class counts in full @ s/const uint32_t drop = trim < .*/const uint32_t drop = 0 * trim;/
+distill/ensemble.c @ unit_distill_panel @ what a liar says of a class counts in full @ s/if \(e->options.trim > 0\) \{/if (e->options.trim > 1000) {/
 distill/predictions.c @ unit_distill_predictions @ a class may be told twice @ s/ \|\| row\[class\] != INFINITY//
 distill/predictions.c @ unit_distill_predictions @ probabilities may add up to anything @ s/if \(sum < sum_least \|\| sum > sum_most\) return RC_FORMAT;//
 peer/download/fetch.c @ unit_peer_fetch @ models of all members are in memory at once @ s/slots_taken\(f\) == AT_ONCE/slots_taken(f) > FETCH_MEMBERS_MAX/

@@ -9,8 +9,10 @@
 enum { PURPOSE_POPULATION = 0x706f7075, SMOOTHED_OVER = 2, DOUBLINGS_SILENT = 3 };
 
 static const double up = 1.2, down = 0.8;
-/* Rates that others say are within so many times what this peer was given. */
-static const double bound = 1e3;
+/* Rates are within so many times what this peer was given. What a copy brings counts only within so
+ * many times what it had, or the square of the spread, by which the first ones of two may differ:
+ * who gives a better model with an absurd rate may be a liar. */
+static const double bound = 1e3, bound_copied = 4;
 
 /* ---- rates ---- */
 
@@ -32,18 +34,24 @@ static double explore(struct population *population, double rate)
     return rate * (rng_below(&population->rng, 2) == 0 ? down : up);
 }
 
-static double bounded(double rate, double given)
+/* Within `times` of `around`. */
+static double bounded(double rate, double around, double times)
 {
-    if (!(rate > given / bound)) return given / bound; /* NaN, too */
-    return rate < given * bound ? rate : given * bound;
+    if (!(rate > around / times)) return around / times; /* NaN, too */
+    return rate < around * times ? rate : around * times;
+}
+
+static bool is_within(double rate, double around, double times)
+{
+    return rate >= around / times && rate <= around * times; /* not NaN */
 }
 
 /* Where none was given there is none: 0 times anything is 0. */
 static struct population_rates bounded_rates(const struct population *population,
                                              struct population_rates rates)
 {
-    return (struct population_rates){bounded(rates.rate, population->given.rate),
-                                     bounded(rates.decay, population->given.decay)};
+    return (struct population_rates){bounded(rates.rate, population->given.rate, bound),
+                                     bounded(rates.decay, population->given.decay, bound)};
 }
 
 static void explore_rates(struct population *population)
@@ -176,9 +184,13 @@ void population_take(struct population *population, struct peer_id from,
                      const struct population_told *told, double loss, uint64_t step)
 {
     struct population_watched *watched = find(population, from);
+    struct population_rates *own = &population->own.rates;
+    const double spread = population->settings.spread;
+    const double times = fmax(bound_copied, spread * spread);
 
     if (watched != NULL) *watched = population->watched[--population->watched_count];
-    population->own.rates = bounded_rates(population, told->rates);
+    if (is_within(told->rates.rate, own->rate, times)) own->rate = told->rates.rate;
+    if (is_within(told->rates.decay, own->decay, times)) own->decay = told->rates.decay;
     explore_rates(population);
     population->own.line = told->line;
     population->own.loss = loss;

@@ -31,6 +31,12 @@ int command_failed(enum rc rc, const struct fault *why)
     return is_wrong_usage(rc, why) ? EXIT_USAGE : EXIT_FAILED;
 }
 
+int command_stopped(int signal, const struct fault *why)
+{
+    fprintf(stderr, "grapevine: %s\n", why->text);
+    return 128 + (signal != 0 ? signal : SIGINT);
+}
+
 bool command_wants_bf16(const struct options *options)
 {
     return options_has(options, "precision") &&

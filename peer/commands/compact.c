@@ -9,14 +9,28 @@
 #include "peer/cli/progress.h"
 
 #include <math.h>
+#include <signal.h>
 #include <string.h>
+
+struct working {
+    struct progress progress;
+    const volatile sig_atomic_t *stop; /* the signal to stop, once it came */
+};
+
+static bool is_stopped(void *context)
+{
+    const struct working *working = context;
+
+    return *working->stop != 0;
+}
 
 static void on_progress(void *context, const struct compact_progress *p)
 {
+    struct working *working = context;
     char loss[32] = "";
 
     if (isfinite(p->loss)) snprintf(loss, sizeof loss, "loss %.4f", p->loss);
-    progress_tell(context, p->phase == COMPACT_TUNING ? "fine-tuning" : "judging",
+    progress_tell(&working->progress, p->phase == COMPACT_TUNING ? "fine-tuning" : "judging",
                   (double)p->done / (double)p->total, loss);
 }
 
@@ -65,7 +79,7 @@ static enum rc check_training(const struct options *options, const struct compac
     return RC_OK;
 }
 
-static enum rc request_of(const struct options *options, struct progress *progress,
+static enum rc request_of(const struct options *options, struct working *working,
                           struct compact_options *request, struct fault *why)
 {
     size_t count;
@@ -84,7 +98,8 @@ static enum rc request_of(const struct options *options, struct progress *progre
         .batch = (uint32_t)options_count(options, "batch"),
         .seed = options_count(options, "seed"),
         .on_progress = on_progress,
-        .context = progress,
+        .is_stopped = is_stopped,
+        .context = working,
     };
     if (!request->is_int8 && !(request->share > 0)) {
         return fault_set(why, RC_USAGE,
@@ -97,24 +112,25 @@ int command_compact(struct options *options)
 {
     struct compact_options request;
     struct compact_result result;
-    struct progress progress;
+    struct working working = {.stop = command_watch_stop()};
     struct backend *backend = NULL;
     struct fault why = {""};
     enum rc rc;
 
-    progress_init(&progress, options);
-    rc = request_of(options, &progress, &request, &why);
+    progress_init(&working.progress, options);
+    rc = request_of(options, &working, &request, &why);
     if (rc == RC_OK) rc = command_check_out(request.out_path, &request.path, 1, &why);
     if (rc == RC_OK) rc = file_check_replace(request.out_path, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {
-        if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
+        if (command_wants_bf16(options)) command_tell_precision(backend, &working.progress.log);
         rc = compact_run(backend, &request, &result, &why);
-        progress_clear(&progress);
+        progress_clear(&working.progress);
     }
     backend_destroy(backend);
+    if (rc == RC_CANCELLED) return command_stopped((int)*working.stop, &why);
     if (rc != RC_OK) return command_failed(rc, &why);
-    progress_end(&progress);
+    progress_end(&working.progress);
     if (options_flag(options, "json"))
         command_print_json(compact_json(&request, &result));
     else

@@ -61,6 +61,14 @@ static void on_progress(void *context, const struct distill_progress *p)
     progress_tell(&working->progress, phases[p->phase], (double)p->done / (double)p->total, loss);
 }
 
+static void on_note(void *context, const char *text)
+{
+    struct working *working = context;
+
+    progress_clear(&working->progress);
+    log_warn(&working->progress.log, "%s", text);
+}
+
 static void print_scores(const char *name, const struct score *score)
 {
     const double accuracy = score_accuracy(score), loss = score_loss(score);
@@ -318,6 +326,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
         .now_ns = uv_clock_ns,
         .is_stopped = is_stopped,
         .on_progress = on_progress,
+        .on_note = on_note,
         .context = working,
     };
     const bool is_known = vote_parse(options_text(options, "teachers-vote"), &request->vote);
@@ -411,13 +420,6 @@ static enum rc show(const struct options *options, const struct generations *don
     return rc;
 }
 
-/* Its clean goodbye was said by `why`. */
-static int stopped(const struct working *working, const struct fault *why)
-{
-    fprintf(stderr, "grapevine: %s\n", why->text);
-    return 128 + (*working->stop != 0 ? (int)*working->stop : SIGINT); /* while a swarm was asked */
-}
-
 int command_distill(struct options *options)
 {
     struct working working = {.stop = command_watch_stop()};
@@ -471,6 +473,7 @@ int command_distill(struct options *options)
     teachers_deinit(&teachers);
     mem_free(working.others_text);
     mem_free(working.command);
-    if (rc == RC_CANCELLED) return stopped(&working, &why);
+    /* While a swarm was asked, its loop had the signal. */
+    if (rc == RC_CANCELLED) return command_stopped((int)*working.stop, &why);
     return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
 }

@@ -131,6 +131,20 @@ static bool mixes_answers(const struct hello *hello)
     return strstr(hello->method, ", " METHOD_ANSWERS) != NULL;
 }
 
+static const char *exchanged(const struct hello *hello)
+{
+    return mixes_answers(hello) ? "answers" : "models";
+}
+
+/* Values of the layers that it shares; 0: all are. */
+static unsigned long long trunk_of(const struct hello *hello)
+{
+    const char *trunk = strstr(hello->method, ", trunk of ");
+    unsigned long long values;
+
+    return trunk != NULL && sscanf(trunk, ", trunk of %20llu", &values) == 1 ? values : 0;
+}
+
 /* Two peers that could never average. 0: they can; else why not. */
 static enum error_code unlike(const struct hello *ours, const struct hello *theirs)
 {
@@ -158,6 +172,16 @@ static void tell_unlike(enum error_code code, const char *who, const struct hell
                  "%s speaks version %u of the wire, %s version %u: these are unlike builds of "
                  "grapevine; give all peers of a swarm the same one",
                  who, wire_version(it), whom, wire_version(other));
+    } else if (code == ERROR_METHOD && mixes_answers(it) != mixes_answers(other)) {
+        snprintf(text, cap,
+                 "%s exchanges %s, %s %s; give all peers of a swarm the same --averaging (codistill "
+                 "and ec-dnn exchange answers)",
+                 who, exchanged(it), whom, exchanged(other));
+    } else if (code == ERROR_METHOD && trunk_of(it) != trunk_of(other)) {
+        snprintf(text, cap,
+                 "%s shares %s of its model, %s %s; give all peers of a swarm the same --share", who,
+                 trunk_of(it) == 0 ? "all" : "the first layers", whom,
+                 trunk_of(other) == 0 ? "all" : trunk_of(it) == 0 ? "the first layers" : "others");
     } else if (code == ERROR_METHOD) {
         snprintf(text, cap,
                  "%s averages with '%s', %s with '%s'; give all peers of a swarm the same "

@@ -280,6 +280,17 @@ enum rc dataset_load_list(struct dataset *dataset, const uint32_t *indices, size
     return rc;
 }
 
+uint32_t dataset_last_blocks(const struct dataset_info *info, uint64_t samples)
+{
+    uint32_t first = info->blocks;
+
+    while (first > 0 && ((uint64_t)first * info->block_samples >= info->train_samples ||
+                         info->train_samples - (uint64_t)first * info->block_samples < samples)) {
+        first--;
+    }
+    return info->blocks - first;
+}
+
 enum rc dataset_load_test(struct dataset *dataset, uint64_t samples_max, struct samples *out,
                           struct fault *why)
 {

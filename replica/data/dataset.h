@@ -119,6 +119,9 @@ MUST_USE enum rc dataset_load_list(struct dataset *dataset, const uint32_t *indi
  *  RC_NOMEM. */
 MUST_USE enum rc dataset_without_blocks(const struct dataset *dataset, uint32_t first,
                                         uint32_t *indices, size_t *count);
+/** So many blocks at the end of the seeded order have `samples` training samples or more; all of
+ *  them, where there are not so many. */
+uint32_t dataset_last_blocks(const struct dataset_info *info, uint64_t samples);
 /** Load the first `samples_max` test samples (0: all). */
 MUST_USE enum rc dataset_load_test(struct dataset *dataset, uint64_t samples_max,
                                    struct samples *out, struct fault *why);

@@ -100,7 +100,7 @@ enum rc replica_evaluate(struct learner *learner, uint64_t samples_max,
 
 enum rc replica_blocks_held(const struct dataset_info *info, uint32_t *blocks, struct fault *why)
 {
-    uint64_t wanted = info->train_samples / HELD_OUT_SHARE, held = 0;
+    uint64_t wanted = info->train_samples / HELD_OUT_SHARE;
 
     if (wanted > HELD_OUT_SAMPLES) wanted = HELD_OUT_SAMPLES;
     if (wanted == 0 || info->blocks < 2) {
@@ -109,11 +109,8 @@ enum rc replica_blocks_held(const struct dataset_info *info, uint32_t *blocks, s
                          "at least %d",
                          info->name, (unsigned long long)info->train_samples, HELD_OUT_SHARE);
     }
-    *blocks = 0;
-    while (held < wanted && *blocks + 1 < info->blocks) {
-        const uint64_t first = (uint64_t)(info->blocks - ++*blocks) * info->block_samples;
-        held = info->train_samples - first;
-    }
+    *blocks = dataset_last_blocks(info, wanted);
+    if (*blocks == info->blocks) --*blocks; /* something must be left to train on */
     return RC_OK;
 }
 

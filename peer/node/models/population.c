@@ -432,14 +432,17 @@ static void tell_copy(const struct node *node, const struct population_rates *be
 {
     const struct models_population *population = population_of(node);
     const struct population_told *own = &population->machine.own;
-    char id[PEER_ID_TEXT];
+    char id[PEER_ID_TEXT], decay[64] = "";
 
     peer_id_format(population->from, id);
+    if (before->decay > 0 || own->rates.decay > 0) {
+        snprintf(decay, sizeof decay, ", decay %.4g is now %.4g", before->decay, own->rates.decay);
+    }
     log_info(node->options.log,
              "copied the model of peer %.8s at step %llu, line %016llx: loss %.4g instead of %.4g; "
-             "rate %.4g is now %.4g, decay %.4g is now %.4g%s",
+             "rate %.4g is now %.4g%s%s",
              id, (unsigned long long)node->step, (unsigned long long)own->line, population->theirs,
-             population->ours, before->rate, own->rates.rate, before->decay, own->rates.decay,
+             population->ours, before->rate, own->rates.rate, decay,
              population->leaves_moments ? "; its optimizer state, far larger than this peer's, is "
                                           "left out"
                                         : "");

@@ -137,7 +137,7 @@ static void a_copy_brings_rates_that_are_explored(void **state)
 
 static void rates_of_others_are_bounded(void **state)
 {
-    /* Proves: what is no rate, or absurd, becomes one within a thousand times of ours; and none of
+    /* Proves: what is no rate, or absurd, becomes one within nine times of ours; and none of
      * decay stays none. */
     (void)state;
     static const double absurd[] = {1e30, 1e-30, 0, -1, NAN, INFINITY};
@@ -148,8 +148,10 @@ static void rates_of_others_are_bounded(void **state)
             .loss = 0.5, .step = 8, .part = part, .rates = {absurd[i], absurd[i]}};
 
         population_init(&p, &usual, (struct population_rates){0.1, 0}, 1, i);
+        const double before = p.own.rates.rate;
         population_take(&p, id_of(3), &told, 0.6, 9);
-        assert_true(p.own.rates.rate >= 0.1 / 1000 && p.own.rates.rate <= 0.1 * 1000);
+        assert_true(p.own.rates.rate >= before / 9 * 0.8 / 3 * 0.999);
+        assert_true(p.own.rates.rate <= before * 9 * 3 * 1.001); /* explored, too */
         assert_true(p.own.rates.decay == 0);
     }
 }
