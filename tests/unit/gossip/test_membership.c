@@ -486,6 +486,64 @@ static void after_our_farewell_nothing_happens(void **state)
     scene_destroy(&scene);
 }
 
+static void tell_site(struct scene *scene, const struct other *about, uint64_t incarnation,
+                      const char *site)
+{
+    struct member_record record = {.boot = about->boot, .incarnation = incarnation};
+    struct scene_record bytes;
+
+    memcpy(record.public_key, about->identity.public_key, PUBLIC_KEY_BYTES);
+    memcpy(record.site, site, strlen(site));
+    assert_int_equal(record_sign(&record, &about->identity, scene->run_id, bytes.bytes,
+                                 sizeof(bytes.bytes), &bytes.count),
+                     RC_OK);
+    assert_int_equal(gossip(scene, &scene->others[0], &bytes), RC_OK);
+}
+
+/* Who is near says the same site as we do, in its newest record; of the unknown nothing is known,
+ * and those who say nothing are near each other. */
+static void members_are_near_as_their_records_say(void **state)
+{
+    struct scene scene;
+    struct message message;
+    struct member_record record = {0};
+    struct member_view view = {0};
+
+    (void)state;
+    scene_create(&scene, 64);
+    membership_destroy(scene.membership);
+    memcpy(scene.options.site, "berlin", 7);
+    scene.membership = membership_create(&scene.options);
+    assert_non_null(scene.membership);
+    link_up(&scene, &scene.others[0], "");
+    assert_true(said(&scene, &scene.others[0], MESSAGE_GOSSIP, &message));
+    assert_int_equal(record_open(message.as.gossip.updates[0].bytes,
+                                 message.as.gossip.updates[0].bytes_count, scene.run_id, &record),
+                     RC_OK);
+    assert_string_equal(record.site, "berlin");
+    assert_true(membership_is_near(scene.membership, scene.self.id));
+    assert_false(membership_is_near(scene.membership, scene.others[0].id)); /* no record yet */
+    assert_false(membership_is_near(scene.membership, scene.others[1].id));
+    tell_site(&scene, &scene.others[1], 1, "berlin");
+    tell_site(&scene, &scene.others[2], 1, "berlin2");
+    tell_site(&scene, &scene.others[3], 1, "");
+    assert_true(membership_is_near(scene.membership, scene.others[1].id));
+    assert_false(membership_is_near(scene.membership, scene.others[2].id));
+    assert_false(membership_is_near(scene.membership, scene.others[3].id));
+    assert_true(find(&scene, &scene.others[2], &view));
+    assert_string_equal(view.site, "berlin2");
+    tell_site(&scene, &scene.others[1], 2, "tokyo"); /* it has moved */
+    assert_false(membership_is_near(scene.membership, scene.others[1].id));
+    scene_destroy(&scene);
+
+    scene_create(&scene, 64); /* we say nothing */
+    link_up(&scene, &scene.others[0], "");
+    tell_site(&scene, &scene.others[1], 1, "berlin");
+    assert_true(membership_is_near(scene.membership, scene.others[0].id));
+    assert_false(membership_is_near(scene.membership, scene.others[1].id));
+    scene_destroy(&scene);
+}
+
 /* Short memory: no membership, or a record less, and no crash. */
 static void short_memory_loses_a_record_and_no_more(void **state)
 {
@@ -534,6 +592,7 @@ int main(void)
         cmocka_unit_test(goodbye_is_final_until_a_new_link),
         cmocka_unit_test(those_who_left_do_not_keep_their_link),
         cmocka_unit_test(after_our_farewell_nothing_happens),
+        cmocka_unit_test(members_are_near_as_their_records_say),
         cmocka_unit_test(short_memory_loses_a_record_and_no_more),
     };
 

@@ -39,6 +39,69 @@ static enum rc sign(struct scene *scene)
                        sizeof scene->bytes, &scene->count);
 }
 
+static void strcpy_site(char site[SITE_BYTES], const char *text)
+{
+    memset(site, 0, SITE_BYTES);
+    memcpy(site, text, strlen(text));
+}
+
+/* A site is a short word and NUL to its end, from a person as from another peer. */
+static void sites_of_another_form_are_refused(void **state)
+{
+    static const char *const good[] = {"a", "Berlin-2", "rack_7.b", "123456789012345"};
+    static const char *const wrong[] = {"",    "1234567890123456", "two words",
+                                        "a/b", "\xc3\xa4",         "a\n"};
+    struct scene scene;
+    char site[SITE_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(good); i++) {
+        assert_int_equal(site_parse(good[i], site, NULL), RC_OK);
+        assert_string_equal(site, good[i]);
+        assert_true(site_is_valid(site));
+    }
+    strcpy_site(site, "kept");
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        struct fault why = {""};
+
+        assert_int_equal(site_parse(wrong[i], site, &why), RC_PARSE);
+        assert_non_null(strstr(why.text, "--site"));
+        assert_string_equal(site, "kept");
+    }
+    scene_make(&scene);
+    memset(scene.record.site, 'a', SITE_BYTES); /* no end */
+    assert_int_equal(sign(&scene), RC_FORMAT);
+    strcpy_site(scene.record.site, "a");
+    scene.record.site[5] = 'b'; /* something behind it */
+    assert_int_equal(sign(&scene), RC_FORMAT);
+    strcpy_site(scene.record.site, "a b");
+    assert_int_equal(sign(&scene), RC_FORMAT);
+}
+
+/* One that was signed all the same is not read. */
+static void a_signed_site_of_another_form_is_not_read(void **state)
+{
+    struct member_record record;
+    struct scene scene;
+    uint8_t *at = NULL;
+
+    (void)state;
+    scene_make(&scene);
+    strcpy_site(scene.record.site, "MARK");
+    assert_int_equal(sign(&scene), RC_OK);
+    for (size_t i = 0; i + SITE_BYTES <= scene.count; i++) {
+        if (memcmp(scene.bytes + i, "MARK", 4) == 0) at = scene.bytes + i;
+    }
+    assert_non_null(at);
+    assert_int_equal(record_peek(scene.bytes, scene.count, &record), RC_OK);
+    assert_string_equal(record.site, "MARK");
+    at[1] = ' ';
+    assert_int_equal(record_peek(scene.bytes, scene.count, &record), RC_FORMAT);
+    at[1] = 'A';
+    memset(at, 'x', SITE_BYTES);
+    assert_int_equal(record_peek(scene.bytes, scene.count, &record), RC_FORMAT);
+}
+
 /* A record comes out as it went in, with no address and with four. */
 static void a_record_comes_out_as_it_went_in(void **state)
 {
@@ -56,6 +119,7 @@ static void a_record_comes_out_as_it_went_in(void **state)
             }
         }
         scene.record.addresses_count = addresses;
+        if (addresses > 0) strcpy_site(scene.record.site, "Berlin.2_a-b");
         assert_int_equal(sign(&scene), RC_OK);
         assert_int_equal(record_open(scene.bytes, scene.count, scene.run_id, &record), RC_OK);
         assert_memory_equal(&record, &scene.record, sizeof record);
@@ -311,6 +375,8 @@ int main(void)
         cmocka_unit_test(a_changed_bit_anywhere_is_noticed),
         cmocka_unit_test(a_record_of_another_run_is_refused),
         cmocka_unit_test(a_record_signed_by_another_is_refused),
+        cmocka_unit_test(sites_of_another_form_are_refused),
+        cmocka_unit_test(a_signed_site_of_another_form_is_not_read),
         cmocka_unit_test(cut_and_overlong_records_are_refused),
         cmocka_unit_test(a_record_is_limited_in_length),
         cmocka_unit_test(what_does_not_fit_is_an_error),

@@ -47,10 +47,21 @@ static void known_topologies_are_parsed(void **state)
 /* What is written is what is read. */
 static void topologies_are_spelt_as_they_are_parsed(void **state)
 {
-    static const char *const specs[] = {
-        "complete",     "groups:64", "grid:5",      "pairs",          "ring",
-        "torus,lazy",   "hypercube", "exponential", "random:64,lazy", "one-peer-exponential,lazy",
-        "pairs,uniform"};
+    static const char *const specs[] = {"complete",
+                                        "groups:64",
+                                        "grid:5",
+                                        "pairs",
+                                        "ring",
+                                        "torus,lazy",
+                                        "hypercube",
+                                        "exponential",
+                                        "random:64,lazy",
+                                        "one-peer-exponential,lazy",
+                                        "pairs,uniform",
+                                        "pairs,uniform,sites:3",
+                                        "pairs,sites:10000",
+                                        "groups:8,sites:1",
+                                        "complete,sites:4"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(specs); i++) {
@@ -77,7 +88,15 @@ static void unknown_topologies_are_refused_with_a_reason(void **state)
                                         "ring,uniform",
                                         "pairs,lazy",
                                         "pairs,",
-                                        "complete,lazy"};
+                                        "complete,lazy",
+                                        "ring,sites:4",
+                                        "groups:8,sites:",
+                                        "groups:8,sites:0",
+                                        "groups:8,sites:x",
+                                        "groups:8,sites:4x",
+                                        "groups:8,sites:10001",
+                                        "groups:8,sites:4,lazy",
+                                        "pairs,sites:4,uniform"};
     struct topology topology = {.kind = TOPOLOGY_PAIRS, .group_size = 77};
 
     (void)state;
@@ -88,6 +107,25 @@ static void unknown_topologies_are_refused_with_a_reason(void **state)
         assert_non_null(strstr(why.text, "column"));
         assert_int_equal(topology.group_size, 77);
     }
+}
+
+/* One round in so many is of all sites; those of each kind are numbered without a gap. */
+static void rounds_of_sites_and_of_all_take_turns(void **state)
+{
+    (void)state;
+    for (uint32_t every = 1; every <= 7; every++) {
+        uint64_t next[2] = {0, 0};
+
+        for (uint64_t round = 0; round < 100; round++) {
+            struct topology_level level = topology_level(every, round);
+
+            assert_true(level.is_near == (round % every != every - 1));
+            assert_int_equal(level.number, next[level.is_near]);
+            next[level.is_near]++;
+        }
+    }
+    assert_false(topology_level(0, 9).is_near);
+    assert_int_equal(topology_level(0, 9).number, 9);
 }
 
 /* Each member computes the same group as everybody in it, every member is in exactly one, and the
@@ -543,6 +581,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_topologies_are_parsed),
         cmocka_unit_test(topologies_are_spelt_as_they_are_parsed),
+        cmocka_unit_test(rounds_of_sites_and_of_all_take_turns),
         cmocka_unit_test(unknown_topologies_are_refused_with_a_reason),
         cmocka_unit_test(groups_partition_the_swarm_and_everyone_agrees),
         cmocka_unit_test(any_two_meet_equally_often),

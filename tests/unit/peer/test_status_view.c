@@ -50,6 +50,22 @@ static void members_are_rows_with_all_that_is_known(void **state)
     assert_non_null(strstr(text, "members    none\n"));
 }
 
+static void sites_are_shown_where_the_peer_is_at_one(void **state)
+{
+    /* As a column; who says nothing has a dash, and without a site of its own there is none. */
+    char text[8192];
+
+    (void)state;
+    print("{\"peer\":\"p\",\"site\":\"berlin\",\"members_count\":2,\"members\":["
+          "{\"id\":\"a\",\"nat\":\"public\",\"site\":\"tokyo\"},{\"id\":\"b\"}]}",
+          0, 0, text, sizeof text);
+    assert_non_null(strstr(text, ", site berlin\n"));
+    assert_non_null(strstr(text, "NAT           site               rtt ms"));
+    assert_non_null(strstr(text, "public        tokyo                   -"));
+    print(members, 0, 0, text, sizeof text);
+    assert_null(strstr(text, "site"));
+}
+
 static void what_it_waits_for_and_its_own_steps_are_told(void **state)
 {
     /* The goal counts a peer's own steps, which are not the model's; who waits does not train. */
@@ -119,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_rows_with_all_that_is_known),
+        cmocka_unit_test(sites_are_shown_where_the_peer_is_at_one),
         cmocka_unit_test(what_it_waits_for_and_its_own_steps_are_told),
         cmocka_unit_test(it_is_cut_to_the_terminal),
         cmocka_unit_test(a_narrow_terminal_shows_all_of_it),
