@@ -129,7 +129,7 @@ static int conclude(const struct options *options, const struct method *method,
 
     about.averaging = options_text(options, "averaging");
     if (strategy->exchange != NULL) about.exchange = strategy->exchange->name;
-    if (strategy->codec.ops != NULL) about.codec = strategy->codec.name;
+    if (strategy->codec.ops != NULL) about.codec = strategy->codec_text;
     about.topology = method->topology;
     const enum rc judged = judge_run(out, &about, json, &why);
     /* A failed peer has been told of already, and the rest follows from it. */

@@ -101,6 +101,7 @@ struct command {
     uint64_t stream;       /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
     uint32_t first, count; /* chunks */
     float weight;          /* ABSORB_OWN */
+    uint32_t member; /* group: place in START; SEND_RANGE of DATA_MEAN: of `to`; REDUCE: our own */
     struct command_edge edge;
     struct round_key key; /* HOLD, RELEASE, ABSORB_HELD */
     struct command_over over;
@@ -260,7 +261,7 @@ struct chunk_use {
     bool is_passed_on;  /* DATA_MEAN: keep the encoded chunk in the MEAN buffer */
     bool wants_hash;    /* the hash that it is reported with is looked at: else zeros will do */
     bool is_staged;     /* it counts only by COMMAND_EDGE; until then it is in `slot` */
-    uint32_t slot;
+    uint32_t slot;   /* group: place in START, of who sent it; DATA_MEAN: our own */
     uint32_t mirror; /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
 };
 

@@ -179,6 +179,7 @@ static void reduce_if_complete(struct group *group, uint32_t part, uint32_t chun
     reduce->stream = group->stream;
     reduce->first = chunk;
     reduce->count = 1;
+    reduce->member = group->self;
     reduce->wants_hash = group_relays(group); /* see group_on_chunk() */
 }
 
@@ -220,6 +221,7 @@ static void send_mean(struct group *group, const struct party *part, uint32_t ch
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (!has_bit(part->children, i) || !group->parties[i].is_linked) continue;
         send = group_send_range(group, group->parties[i].ref.id, DATA_MEAN, chunk, 1, out);
+        if (send != NULL) send->member = i;
     }
     if (send != NULL) send->is_last = is_relayed;
 }
@@ -547,7 +549,7 @@ enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, struc
     if (group->state != GROUP_DATA || chunk->stream != group->stream) return RC_STALE;
     if (index < 0 || (uint32_t)index == group->self) return RC_STALE;
     if (chunk->kind == DATA_OFFER) {
-        *use = (struct chunk_use){.likely_scale = 1};
+        *use = (struct chunk_use){.likely_scale = 1, .slot = (uint32_t)index};
         return on_offer_chunk(group, (uint32_t)index, chunk->chunk, &use->weight);
     }
     if (chunk->kind != DATA_MEAN || chunk->chunk >= group->options.chunks) return RC_FORMAT;
@@ -555,6 +557,7 @@ enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, struc
     /* Where a mean comes from its owner itself, over a connection that vouches for every byte, its
      * hash would be one more word of the same peer. */
     *use = (struct chunk_use){.likely_scale = 1,
+                              .slot = group->self,
                               .is_passed_on = group_relay_passes(group, part),
                               .wants_hash = group_relays(group)};
     return on_mean_chunk(group, (uint32_t)index, chunk->chunk);

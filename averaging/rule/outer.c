@@ -14,6 +14,10 @@
  *                  with unequal periods c moves every round (the pushes of all), and x where its
  *                  pull is due: in every so manieth round, or between rounds towards c as it is
  *
+ *   sparse         phi = phi - r (phi - m);  x = phi;  m by averaging/codec/delta.h
+ *                  SparseLoCo: Sarfi et al. 2025, arXiv:2508.15706, algorithm 1, whose momentum is
+ *                  what a member's error feedback keeps
+ *
  * Where we differ. SlowMo's u is divided by the learning rate of the round and multiplied again, so
  * that momentum follows a schedule; ours is in units of the model, which is the same while the rate
  * is constant and cannot blow up when it goes to zero. The first round of a peer that has no anchor
@@ -37,7 +41,12 @@
 #include <math.h>
 #include <string.h>
 
-enum outer_kind { OUTER_NESTEROV, OUTER_BLOCK, OUTER_SLOW_MOMENTUM, OUTER_ELASTIC };
+enum outer_kind { OUTER_NESTEROV, OUTER_BLOCK, OUTER_SLOW_MOMENTUM, OUTER_ELASTIC, OUTER_SPARSE };
+
+static bool has_momentum(enum outer_kind kind)
+{
+    return kind != OUTER_ELASTIC && kind != OUTER_SPARSE;
+}
 
 struct rule {
     struct rule *mean; /* a rule_mean, which gathers and agrees */
@@ -49,7 +58,7 @@ struct rule {
     bool is_anchored; /* anchor and momentum are in force */
     const float *own; /* NULL between rounds */
     float *anchor;    /* [values] */
-    float *momentum;  /* [values]; NULL: elastic has none */
+    float *momentum;  /* [values]; NULL: elastic and sparse have none */
 };
 
 static void outer_destroy(struct rule *rule)
@@ -76,9 +85,9 @@ static struct rule *outer_create(enum outer_kind kind, size_t values,
     rule->members = 1;
     rule->mean = rule_mean.create(values, NULL);
     rule->anchor = mem_aligned(values * sizeof(float));
-    if (kind != OUTER_ELASTIC) rule->momentum = mem_aligned(values * sizeof(float));
+    if (has_momentum(kind)) rule->momentum = mem_aligned(values * sizeof(float));
     if (rule->mean == NULL || rule->anchor == NULL ||
-        (kind != OUTER_ELASTIC && rule->momentum == NULL)) {
+        (has_momentum(kind) && rule->momentum == NULL)) {
         outer_destroy(rule);
         return NULL;
     }
@@ -103,6 +112,11 @@ static struct rule *slow_momentum_create(size_t values, const struct rule_settin
 static struct rule *elastic_create(size_t values, const struct rule_settings *settings)
 {
     return outer_create(OUTER_ELASTIC, values, settings);
+}
+
+static struct rule *sparse_create(size_t values, const struct rule_settings *settings)
+{
+    return outer_create(OUTER_SPARSE, values, settings);
 }
 
 static void outer_set_members(struct rule *rule, uint32_t members)
@@ -135,6 +149,14 @@ static enum rc outer_restore(struct rule *rule, const float *const *planes, size
     }
     rule->is_anchored = true;
     return RC_OK;
+}
+
+static void outer_replace(struct rule *rule, size_t plane, struct range range, const float *in)
+{
+    float *to = plane == 0 ? rule->anchor : rule->momentum;
+
+    CHECK(to != NULL && range.first <= rule->values && range.count <= rule->values - range.first);
+    memcpy(to + range.first, in, range.count * sizeof(float));
 }
 
 static void outer_forget(struct rule *rule)
@@ -219,6 +241,16 @@ static void step_block(const struct rule *rule, size_t first, size_t count, cons
     }
 }
 
+static void step_sparse(const struct rule *rule, size_t first, size_t count, const float *mean)
+{
+    float rate = rule->settings.rate;
+    float *anchor = rule->anchor + first;
+
+    for (size_t i = 0; i < count; i++) {
+        anchor[i] -= rate * (anchor[i] - mean[i]);
+    }
+}
+
 /* A peer's own pull, in a swarm of as many as took part last. */
 static float pull_of(const struct rule *rule)
 {
@@ -269,6 +301,9 @@ static void outer_step(struct rule *rule, size_t first, size_t count, const floa
         break;
     case OUTER_BLOCK:
         step_block(rule, first, count, mean);
+        break;
+    case OUTER_SPARSE:
+        step_sparse(rule, first, count, mean);
         break;
     }
     for (size_t i = first; i < first + count; i++) {
@@ -343,16 +378,20 @@ static void outer_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
     rule->own = NULL;
 }
 
-#define OUTER_OPS(create_, name_, pull_)                                                           \
+#define OUTER_OPS(create_, name_, pull_, by_sender_)                                                           \
     {                                                                                              \
-        .name = (name_), .is_outer = true, .create = (create_), .destroy = outer_destroy,          \
+        .name = (name_), .is_outer = true, .by_sender = (by_sender_), .create = (create_),         \
+        .destroy = outer_destroy,                                                                  \
         .set_members = outer_set_members, .state = outer_state, .restore = outer_restore,          \
+        .replace = outer_replace,                                                                  \
         .pull = (pull_), .forget = outer_forget, .begin = outer_begin, .absorb = outer_absorb,     \
         .reduce = outer_reduce, .agree = outer_agree, .settle = outer_settle,                      \
         .cancel = outer_cancel, .squared_distance = outer_squared_distance,                        \
     }
 
-const struct rule_ops rule_nesterov = OUTER_OPS(nesterov_create, "nesterov", NULL);
-const struct rule_ops rule_block = OUTER_OPS(block_create, "block", NULL);
-const struct rule_ops rule_slow_momentum = OUTER_OPS(slow_momentum_create, "slow-momentum", NULL);
-const struct rule_ops rule_elastic = OUTER_OPS(elastic_create, "elastic", elastic_pull);
+const struct rule_ops rule_nesterov = OUTER_OPS(nesterov_create, "nesterov", NULL, false);
+const struct rule_ops rule_block = OUTER_OPS(block_create, "block", NULL, false);
+const struct rule_ops rule_slow_momentum =
+    OUTER_OPS(slow_momentum_create, "slow-momentum", NULL, false);
+const struct rule_ops rule_elastic = OUTER_OPS(elastic_create, "elastic", elastic_pull, false);
+const struct rule_ops rule_sparse = OUTER_OPS(sparse_create, "sparse", NULL, true);

@@ -43,6 +43,7 @@ struct rule_ops {
     bool is_outer;     /* keeps an anchor that a group agrees on: for group exchanges alone */
     bool is_paired;    /* keeps an anchor of the peer's own: for pair exchanges alone */
     bool is_push;      /* for the push exchange, and for no other */
+    bool by_sender;    /* of differences: a value is the mean of those who sent one, not of all */
     bool keeps_weight; /* of what it absorbs: what is too far away comes nearer, and counts whole */
     bool sums_to_zero; /* what it keeps does, over the swarm, see edge/edges.c: for rounds of
                           neighbours alone. Its late() is for what keep() gave */
@@ -61,6 +62,9 @@ struct rule_ops {
     size_t (*state)(const struct rule *rule, const float *planes[RULE_STATE_MAX]);
     /** The same, from a checkpoint. RC_SHAPE: not as many as this rule keeps; RC_NONFINITE. */
     MUST_USE enum rc (*restore)(struct rule *rule, const float *const *planes, size_t count);
+    /** Plane `plane` of state(), in this range, is from now on `in`: what all other members have.
+     *  NULL: the rule keeps no anchor of a group. */
+    void (*replace)(struct rule *rule, size_t plane, struct range range, const float *in);
     /** Between rounds: what one more pull of the model `own` [values] towards the centre adds to
      *  it. False: there is no centre yet. NULL: the rule has none. */
     bool (*pull)(const struct rule *rule, const float *own, float *difference);
@@ -130,6 +134,7 @@ struct rule_ops {
 
 extern const struct rule_ops rule_mean, rule_push, rule_exact_diffusion;
 extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
+extern const struct rule_ops rule_sparse;
 extern const struct rule_ops rule_heavy_ball, rule_accelerated;
 
 /** rule_heavy_ball: with a rate below this the peers of a swarm of any size come together in mean

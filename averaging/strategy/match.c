@@ -101,6 +101,38 @@ static float gamma_of(const struct codec *codec)
     return codec->traits.is_fine ? 1 : 0.8f;
 }
 
+/* Differences are from what all members of one group came to. A mean alone is a step of 1 to it. */
+static enum rc match_feedback(struct strategy *strategy, struct fault *why)
+{
+    const char *reason = NULL;
+
+    if (strategy->exchange->has_mirrors) {
+        reason = "differences to copies have it already, so what a codec leaves out comes later "
+                 "in any case; leave +ef out";
+    } else if (!strategy->exchange->is_group) {
+        reason = "it wants an anchor that a whole group agrees on; use --exchange group, or "
+                 "--averaging choco, whose copies need no +ef";
+    } else if (strategy->topology.kind != TOPOLOGY_COMPLETE) {
+        reason = "groups that change come to anchors of their own, and it wants one that all "
+                 "hold; use --topology complete";
+    } else if (strategy->at_end || strategy->mixes_answers) {
+        reason = "no round follows in which what is left out could come; leave +ef out";
+    } else if (strategy->rule == &rule_elastic) {
+        reason = "a spring leaves most of the difference where it is, so that would be sent "
+                 "again each round; use another rule, or leave +ef out";
+    }
+    if (reason != NULL) {
+        return fault_set(why, RC_USAGE, "--averaging %s, --codec %s: error feedback (+ef): %s",
+                         strategy->name, strategy->codec_text, reason);
+    }
+    if (strategy->rule == &rule_mean) {
+        strategy->rule = &rule_block;
+        strategy->rule_settings =
+            (struct rule_settings){.rate = 1, .momentum = 0, .has_momentum = true};
+    }
+    return RC_OK;
+}
+
 /* `method->beta`, but for a setting. */
 static enum rc match_codec(const struct method *method, struct strategy *strategy,
                            struct fault *why)
@@ -112,11 +144,19 @@ static enum rc match_codec(const struct method *method, struct strategy *strateg
     } else if (strategy->beta == 0) {
         strategy->beta = 1;
     }
+    if (strategy->has_feedback) return match_feedback(strategy, why);
     if (!strategy->codec.traits.is_difference || strategy->exchange->has_mirrors) return RC_OK;
+    if (strategy->exchange->is_group) {
+        return fault_set(why, RC_USAGE,
+                         "--codec %s: what is left out of a model would be lost; with %s+ef it "
+                         "comes in later rounds",
+                         strategy->codec_text, strategy->codec_text);
+    }
     return fault_set(why, RC_USAGE,
-                     "--codec %s: what is left out of a model would be lost; it is for "
-                     "differences to copies, as --averaging choco has them",
-                     strategy->codec.name);
+                     "--codec %s: what is left out of a model would be lost; it is for differences "
+                     "to copies, which neighbours have with --averaging choco (or --exchange "
+                     "mirror), or to an anchor, as --averaging sparseloco has it",
+                     strategy->codec_text);
 }
 
 static enum rc match_end(const struct strategy_specs *specs, const struct strategy *strategy,
@@ -195,11 +235,11 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
                          "nesterov, slow-momentum or block",
                          strategy->name, strategy->exchange->name, strategy->rule->name);
     }
-    if (!strategy->codec.traits.is_lossless) {
+    if (!strategy->codec.traits.is_lossless || strategy->has_feedback) {
         return fault_set(why, RC_USAGE,
                          "--moments average: --codec %s rounds, and squares would become negative; "
                          "use --codec f32",
-                         strategy->codec.name);
+                         strategy->codec_text);
     }
     strategy->waits = true;
     return RC_OK;
@@ -243,6 +283,10 @@ static const char *why_no_aggregate(const struct strategy *strategy)
     if (exchange->is_group && strategy->schedule != SCHEDULE_AUTO &&
         strategy->schedule != SCHEDULE_DIRECT) {
         return "each one's own values are needed, not sums of several; use group:direct";
+    }
+    if (strategy->has_feedback) {
+        return "differences are cut to what is usual among them instead, by each member itself; use "
+               "--robust clip";
     }
     if (aggregate->wants_usual && strategy->at_end) {
         return "before its one round no distance is usual; use --robust median or rfa";

@@ -30,6 +30,10 @@
     {                                                                                              \
         .rate = 0.7f, .momentum = 0.5f, .has_momentum = true                                       \
     }
+#define OUTER_SPARSE                                                                               \
+    {                                                                                              \
+        .rate = 0.7f                                                                               \
+    }
 #define STEPS_H                                                                                    \
     {                                                                                              \
         .key = "H", .kind = SETTING_EVERY                                                          \
@@ -136,6 +140,20 @@ static const struct method methods[] = {
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* Differences of which the codec keeps the largest, the rest later, every H steps (30): H=N,
+     * lr=X (0.7), beta=X (0.95) of what is left out. Sarfi et al. 2025, arXiv:2508.15706. */
+    {.name = "sparseloco",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 30,
+     .exchange = &exchange_group,
+     .codec_name = "topk:0.01|int8",
+     .feedback_decay = 0.95f,
+     .rule = &rule_sparse,
+     .rule_settings = OUTER_SPARSE,
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "beta", .kind = SETTING_DECAY, .min = 0, .max = 1}}},
     /* Springs to a centre that all keep, every tau steps (10): tau=N, or push=N (the centre)
      * and pull=N (the models), beta=X (0.9), or rho=X, a peer's own pull (beta/n). Zhang et al.
      * 2014, arXiv:1412.6651. */
@@ -355,6 +373,7 @@ const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
         {&rule_slow_momentum, OUTER_SLOW},
         {&rule_block, OUTER_BLOCK},
         {&rule_elastic, OUTER_ELASTIC},
+        {&rule_sparse, OUTER_SPARSE},
         {&rule_heavy_ball, OUTER_HEAVY_BALL},
         {&rule_accelerated, OUTER_ACCELERATED},
         {.ops = &rule_push},

@@ -16,6 +16,7 @@ enum setting_kind {
     SETTING_RATE,     /* of the rule */
     SETTING_MOMENTUM, /* of the rule */
     SETTING_QUASI,    /* momentum of the mixed model's movement */
+    SETTING_DECAY,    /* of what error feedback keeps */
     SETTING_SHARE,    /* of the rule, in place of a rate */
     SETTING_WAY,      /* of the rule: how much of the way to the others */
     SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
@@ -53,7 +54,9 @@ struct method {
     bool mixes_answers;
     struct strategy_answers answers;
     const struct exchange_ops *exchange;
-    const struct codec *codec; /* NULL: f32 */
+    const struct codec *codec; /* NULL: f32, or */
+    const char *codec_name;
+    float feedback_decay; /* 0: it has no error feedback */
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     struct topology topology;
@@ -62,6 +65,8 @@ struct method {
 
 /** Fills in `text`. */
 void strategy_describe(struct strategy *strategy);
+/** Fills in `codec_text`. */
+void strategy_name_codec(struct strategy *strategy);
 /** NULL past the end. */
 const struct method *method_at(size_t index);
 /** The rules of `--rule`, with the settings they have without a method; NULL past the end. */

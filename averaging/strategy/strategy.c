@@ -4,6 +4,7 @@
  */
 #include "averaging/strategy/match.h"
 
+#include "averaging/codec/delta.h"
 #include "base/check.h"
 #include "base/units.h"
 #include "base/words.h"
@@ -123,6 +124,8 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_share(spec, value, setting, &rule->momentum, why);
     case SETTING_QUASI:
         return parse_share(spec, value, setting, &strategy->quasi_global, why);
+    case SETTING_DECAY:
+        return parse_share(spec, value, setting, &strategy->feedback_decay, why);
     case SETTING_STALE:
         return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
     case SETTING_CHANCE:
@@ -243,6 +246,8 @@ static enum rc unknown_method(const char *spec, const char *name, struct fault *
         {"gossip", "ad-psgd"},
         {"decentralized", "dpsgd"},
         {"hivemind", "moshpit"},
+        {"demo", "sparseloco"},
+        {"dgc", "sparseloco"},
         {"sgp", "push-sum"},
         {"downpour", "easgd"},
         {"choco-sgd", "choco"},
@@ -294,6 +299,11 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->answers = method->answers;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
     if (method->codec != NULL) strategy->codec = *method->codec;
+    if (method->codec_name != NULL) {
+        CHECK(codec_find(method->codec_name, &strategy->codec, NULL) == RC_OK);
+    }
+    strategy->has_feedback = method->feedback_decay > 0;
+    strategy->feedback_decay = method->feedback_decay;
     strategy->every_steps = method->every_steps;
     strategy->switch_steps = method->switch_steps;
     strategy->stale_steps = method->stale_steps;
@@ -395,6 +405,40 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
                      word_hint(spec, names, count, NULL, hint));
 }
 
+/* "NAME", "NAME+ef" or "NAME+ef:DECAY". A method that has error feedback keeps it. */
+static enum rc parse_codec(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    const char *suffix = strchr(spec, '+');
+    size_t count = suffix == NULL ? strlen(spec) : (size_t)(suffix - spec);
+    char name[STRATEGY_CODEC_TEXT];
+    double decay = 1;
+
+    if (count >= sizeof name) {
+        return fault_set(why, RC_PARSE, "--codec: longer than %zu characters", sizeof name - 1);
+    }
+    memcpy(name, spec, count);
+    name[count] = '\0';
+    if (suffix != NULL) {
+        bool is_named = strncmp(suffix, "+ef", 3) == 0;
+        const char *value = suffix + 4;
+
+        if (!is_named || (suffix[3] != '\0' && suffix[3] != ':')) {
+            return fault_set(why, RC_PARSE,
+                             "--codec %s: column %zu: expected +ef, or +ef:DECAY, for error feedback",
+                             spec, count + 1);
+        }
+        if (suffix[3] == ':' &&
+            (!units_parse_share(value, &decay) || decay < 0 || decay > 1)) {
+            return fault_set(why, RC_PARSE,
+                             "--codec %s: column %zu: \"%s\" is not a number from 0 to 1", spec,
+                             count + 5, value);
+        }
+        strategy->has_feedback = true;
+        strategy->feedback_decay = (float)decay;
+    }
+    return codec_find(name, &strategy->codec, why);
+}
+
 static enum rc parse_moments(const char *spec, struct strategy *strategy, struct fault *why)
 {
     static const char *const names[] = {"keep", "reset", "average"}; /* as enum moments */
@@ -425,8 +469,10 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
         rc = parse_exchange(specs->exchange, &parsed, why);
     }
     if (rc == RC_OK) rc = strategy_match_topology(specs, method, &parsed, why);
-    if (rc == RC_OK && strategy_is_given(specs->codec))
-        rc = codec_find(specs->codec, &parsed.codec, why);
+    if (rc == RC_OK && strategy_is_given(specs->codec)) {
+        rc = parse_codec(specs->codec, &parsed, why);
+    }
+    strategy_name_codec(&parsed);
     if (rc == RC_OK && strategy_is_given(specs->rule)) rc = parse_rule(specs->rule, &parsed, why);
     if (rc == RC_OK) strategy_follow_exchange(specs, &parsed);
     if (rc == RC_OK && strategy_is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
@@ -445,6 +491,13 @@ enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers, st
 {
     const bool is_graph = strategy->is_averaging && strategy->exchange->is_graph;
 
+    if (strategy->has_feedback && peers > GROUP_MEMBERS_MAX) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s, --codec %s: differences are from an anchor that all "
+                         "members of one group hold, so for up to %d peers; use --averaging diloco "
+                         "without +ef, or choco",
+                         strategy->name, strategy->codec_text, GROUP_MEMBERS_MAX);
+    }
     if (!is_graph || peers <= TOPOLOGY_DEGREE_MAX + 1) return RC_OK;
     if (strategy->topology.kind != TOPOLOGY_COMPLETE) return RC_OK;
     return fault_set(why, RC_USAGE,
@@ -464,10 +517,20 @@ bool strategy_steps(const struct strategy *strategy)
     return strategy->rule_settings.rate > 0;
 }
 
+size_t strategy_chunk_bytes(const struct strategy *strategy)
+{
+    const struct codec *codec = &strategy->codec;
+    size_t bytes = codec->ops->bytes_max(codec, CHUNK_VALUES);
+
+    if (!strategy->has_feedback) return bytes;
+    if (bytes < CHUNK_VALUES * sizeof(float)) bytes = CHUNK_VALUES * sizeof(float); /* at first */
+    return DELTA_OFFER_HEAD + bytes;
+}
+
 bool strategy_may_relay(const struct strategy *strategy)
 {
-    return strategy->codec.traits.is_fine && !strategy->clips && strategy->aggregate.ops == NULL &&
-           strategy->exchange->is_group;
+    return strategy->codec.traits.is_fine && !strategy->clips && !strategy->has_feedback &&
+           strategy->aggregate.ops == NULL && strategy->exchange->is_group;
 }
 
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step)
@@ -480,7 +543,7 @@ struct topology strategy_topology(const struct strategy *strategy, size_t member
     struct topology topology = strategy->topology;
 
     if (strategy->topology_is_default && topology.kind == TOPOLOGY_COMPLETE &&
-        members > COMPLETE_MAX) {
+        !strategy->has_feedback && members > COMPLETE_MAX) {
         topology.kind = TOPOLOGY_GROUPS;
         topology.group_size = GROUP_DEFAULT;
     }

@@ -32,6 +32,8 @@ struct strategy_answers {
     float share;             /* of the training data, instead; 0: not said */
 };
 
+enum { STRATEGY_CODEC_TEXT = 48 };
+
 struct strategy {
     const char *name;
     bool is_averaging;  /* false: `none`, and `pbt` */
@@ -61,6 +63,10 @@ struct strategy {
     bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */
     const struct exchange_ops *exchange;
     struct codec codec;
+    bool has_feedback; /* what travels are differences, and what the codec leaves out of them comes
+                          later: averaging/codec/delta.h */
+    float feedback_decay; /* of what is left out, each round */
+    char codec_text[STRATEGY_CODEC_TEXT]; /* as --codec names all of this */
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     bool clips; /* how far away values are counts: --robust clip, or auto where the method can;
@@ -85,6 +91,8 @@ MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t 
                                       struct fault *why);
 /** Does its rule take a step with a rate from an anchor, so that all need the same settings? */
 bool strategy_steps(const struct strategy *strategy);
+/** The most that a member may send of a chunk. */
+size_t strategy_chunk_bytes(const struct strategy *strategy);
 /** May sums of several members be encoded again on their way? Only then are schedules other than
  *  direct of use: not where a codec rounds to few levels, or each clips around its own values. */
 bool strategy_may_relay(const struct strategy *strategy);

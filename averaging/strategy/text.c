@@ -8,7 +8,8 @@
 
 static void describe_topology(const struct strategy *strategy, char text[TOPOLOGY_TEXT])
 {
-    if (strategy->topology.kind == TOPOLOGY_COMPLETE && strategy->topology_is_default) {
+    if (strategy->topology.kind == TOPOLOGY_COMPLETE && strategy->topology_is_default &&
+        !strategy->has_feedback) {
         snprintf(text, TOPOLOGY_TEXT, "complete up to %d peers, groups:%d beyond", COMPLETE_MAX,
                  GROUP_DEFAULT);
     } else {
@@ -46,6 +47,8 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
         snprintf(text, cap, "%s", strategy->rule->name);
     } else if (strategy->rule == &rule_elastic) {
         describe_springs(strategy, text, cap);
+    } else if (strategy->rule == &rule_sparse) {
+        snprintf(text, cap, "%s lr %g", strategy->rule->name, (double)settings->rate);
     } else if (!settings->has_momentum) {
         snprintf(text, cap, "%s lr %g momentum 1 - 1/n", strategy->rule->name,
                  (double)settings->rate);
@@ -99,6 +102,21 @@ static void describe_answers(const struct strategy *strategy, char *text, size_t
     snprintf(text, cap, " of answers%s, learned by %g%s", samples, (double)answers->weight, when);
 }
 
+void strategy_name_codec(struct strategy *strategy)
+{
+    char feedback[24] = "";
+    int count;
+
+    if (strategy->has_feedback && strategy->feedback_decay < 1) {
+        snprintf(feedback, sizeof feedback, "+ef:%g", (double)strategy->feedback_decay);
+    } else if (strategy->has_feedback) {
+        snprintf(feedback, sizeof feedback, "+ef");
+    }
+    count = snprintf(strategy->codec_text, sizeof strategy->codec_text, "%s%s",
+                     strategy->codec.name, feedback);
+    CHECK(count > 0 && (size_t)count < sizeof strategy->codec_text);
+}
+
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
@@ -146,7 +164,7 @@ void strategy_describe(struct strategy *strategy)
     }
     snprintf(strategy->text, sizeof strategy->text,
              "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s", strategy->name, pace,
-             waits, exchange, topology, strategy->codec.name, rule, answers, momentum,
+             waits, exchange, topology, strategy->codec_text, rule, answers, momentum,
              robust[0] == '\0' ? "" : ", robust ", robust, moments[strategy->moments]);
 }
 
@@ -182,10 +200,11 @@ void strategy_method(const struct strategy *strategy, const char *moments, char 
                          strategy->is_population ? "population" : "none");
     } else {
         count =
-            snprintf(text, cap, "wire %d, %s%sexchange %s, codec %s, rule %s%s%s%s", WIRE_VERSION,
+            snprintf(text, cap, "wire %d, %s%sexchange %s, codec %s%s, rule %s%s%s%s", WIRE_VERSION,
                      strategy->mixes_answers ? METHOD_ANSWERS : "",
                      strategy->at_end ? "once, " : "", strategy->exchange->name,
-                     strategy->codec.name, strategy->tracks ? "tracking" : strategy->rule->name,
+                     strategy->codec.name, strategy->has_feedback ? "+ef" : "",
+                     strategy->tracks ? "tracking" : strategy->rule->name,
                      step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
     }
     CHECK(count > 0 && (size_t)count < cap);

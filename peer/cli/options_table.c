@@ -351,7 +351,8 @@ const struct option_row option_rows[] = {
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
-     "muloco, easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, "
+     "muloco, sparseloco, easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, "
+     "gradient-tracking, "
      "qg-dsgdm, noloco, gasloc, pbt, codistill or ec-dnn, with settings as in local-sgd:H=16; "
      "docs/methods.md tells them apart; each flag below replaces one part of it",
      OF_RUN},
@@ -370,11 +371,12 @@ const struct option_row option_rows[] = {
      "cheapest for what was measured",
      OF_RUN},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "what is sent for a number: f32, f16, bf16, int8, or of choco topk:SHARE, that share of the "
-     "values, and topk:SHARE|CODEC, these by that codec (default by method)",
+     "what is sent for a number: f32, f16, bf16, int8, or of differences topk:SHARE, that share of "
+     "the values, and topk:SHARE|CODEC, these by that codec; CODEC+ef or CODEC+ef:DECAY: groups "
+     "send differences, and what the codec leaves out comes later (default by method)",
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, "
+     "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, sparse, "
      "heavy-ball, accelerated, push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,

@@ -57,6 +57,8 @@ static enum rc add_input(struct learner *learner, struct tensor_file *file, floa
 
 static const char *const rule_names[RULE_STATE_MAX] = {"rule.0", "rule.1"};
 
+static const char *const residual_names[1] = {"residual"};
+
 static const char *const held_names[ROUND_HELD_MAX] = {"held.0", "held.1", "held.2", "held.3",
                                                        "held.4", "held.5", "held.6", "held.7"};
 
@@ -156,6 +158,10 @@ static enum rc save_state(struct env *env, struct learner *learner,
     rc = add_peer(checkpoint, learner, file);
     if (rc == RC_OK) {
         rc = add_planes(rule_names, checkpoint->rule, checkpoint->rule_count,
+                        checkpoint->rule_values, file);
+    }
+    if (rc == RC_OK) {
+        rc = add_planes(residual_names, checkpoint->residual, checkpoint->residual_count,
                         checkpoint->rule_values, file);
     }
     if (rc == RC_OK) {
@@ -303,6 +309,10 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
                          &checkpoint->rule_owned, &checkpoint->rule_count);
     }
     if (rc == RC_OK) {
+        rc = load_planes(file, residual_names, 1, checkpoint, checkpoint->residual,
+                         &checkpoint->residual_owned, &checkpoint->residual_count);
+    }
+    if (rc == RC_OK) {
         rc = load_planes(file, held_names, ROUND_HELD_MAX, checkpoint, checkpoint->held,
                          &checkpoint->held_owned, &checkpoint->held_count);
     }
@@ -352,6 +362,8 @@ void checkpoint_deinit(struct checkpoint *checkpoint)
     checkpoint->exchange_bytes = 0;
     mem_free(checkpoint->rule_owned);
     mem_free(checkpoint->held_owned);
+    mem_free(checkpoint->residual_owned);
+    checkpoint->residual_owned = NULL;
     checkpoint->held_owned = NULL;
     checkpoint->held_count = 0;
     checkpoint->rule_owned = NULL;

@@ -42,6 +42,10 @@ struct checkpoint {
     const float *rule[RULE_STATE_MAX];
     float *rule_owned; /* after a load: the memory of all of them, from mem_*; else NULL */
     size_t rule_count, rule_values;
+    /* What its differences lack still (round_residual()), likewise; one plane or none. */
+    const float *residual[1];
+    float *residual_owned;
+    size_t residual_count;
     /* Shares under way that `exchange` lists (round_held_planes()), of rule_values each. */
     const float *held[ROUND_HELD_MAX];
     float *held_owned; /* after a load, as rule_owned */

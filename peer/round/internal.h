@@ -5,6 +5,7 @@
  *   edges.c the same for rounds of neighbours, where it differs
  *   lane.c  what the stages' jobs do, in the exchange lane
  *   guard.c what --robust keeps apart, and what guards did
+ *   feedback.c the same for rounds of differences, where it differs
  *   meet.c  what comes in, made a difference at once
  *   held.c  planes of shares in custody
  *   promises.c memory for what was promised, rounds in doubt
@@ -51,7 +52,7 @@ struct round_job {
     uint64_t generation; /* of the round it belongs to */
     struct chunk_ref chunk;
     bool is_staged;       /* DECODE: it counts with its plane */
-    uint32_t slot;        /* DECODE, EDGE: of a neighbour */
+    uint32_t slot;        /* DECODE, EDGE: of a neighbour; of differences: see chunk_use; REDUCE: ours */
     uint32_t mirror;      /* DECODE: where its copy is */
     struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
     uint32_t first, count;
@@ -63,7 +64,7 @@ struct round_job {
     float scale;      /* SETTLE; DECODE: what it will most likely be */
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
-    uint64_t number;
+    uint64_t number; /* ENCODE: of the last that was settled; 0: there is none */
     float gradient;              /* ENCODE: of the round */
     bool has_moved;              /* ENCODE: there were steps since the last settled round */
     bool is_last;                /* ENCODE: there will be no more */
@@ -86,6 +87,7 @@ struct round_job {
     float *agreed;     /* SETTLE: [values], or NULL; owned */
     struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
     struct blob *told; /* DECODE: our own chunk, where there is no plane of what we told; or NULL */
+    struct round_gathered *gathered; /* REDUCE: what came of differences, or NULL; owned */
     struct round_doubt *doubt;
     bool is_current;         /* DOUBT: the rule has not begun anew since */
     struct round_held *held; /* HOLD, ABSORB_HELD; NULL: there is none */
@@ -158,6 +160,7 @@ struct round {
     double *squares;    /* [chunks] of the exchange lane: squared norms of these, of parameters
                            alone; < 0: did not meet */
     float likely_scale; /* of them all */
+    struct round_feedback *feedback; /* NULL: no differences travel */
     float *mirrors[MIRRORS_MAX]; /* [values] each, or NULL: copies of neighbours */
     struct digest mirror_digest; /* of `own`, which is then our copy; all zero: there is none */
     struct digest mirror_before; /* of it before its last step; the exchange's options point here */
@@ -226,6 +229,9 @@ struct blob *round_blob_for(struct round *round, uint32_t chunk);
 /** Of what is encoded of a chunk in this round: of peers, starts, rounds and chunks each has its
  *  own, and in a run that is repeated the same. */
 uint64_t round_seed(const struct round *round, enum data_kind kind, uint32_t chunk);
+/** In the lane: are these values, of a chunk that came, near enough to be taken? */
+MUST_USE enum rc round_judge(struct round *round, struct round_job *job, struct range range,
+                             const float *in);
 
 /* centre.c */
 /** Is there such a plane? */
@@ -297,6 +303,33 @@ bool round_mirror_is_size(const struct round *round, enum data_kind kind, size_t
                           size_t values);
 /** In the lane: into scratch comes the neighbour's copy. */
 void round_mirror_decode(struct round *round, struct round_job *job, struct range range);
+
+/* feedback.c: all but the first three only where differences travel */
+bool round_feedback_allocate(struct round *round);
+void round_feedback_deinit(struct round *round);
+/** Before a round, and after it: what came is needed no longer. */
+void round_feedback_clear(struct round *round);
+/** In the lane: the model was replaced. */
+void round_residual_forget(struct round *round);
+/** May a chunk of `values` be so long? */
+bool round_feedback_is_size(const struct round *round, enum data_kind kind, size_t values,
+                            size_t count);
+/** In the lane: the offer, and what becomes of the residual if it counts. */
+void round_feedback_encode(struct round *round, struct round_job *job);
+/** In the lane: what came is checked, and a mean agreed on. */
+void round_feedback_decode(struct round *round, struct round_job *job, struct range range);
+/** It is kept as far as it is needed. `job->rc` may become RC_NOMEM. */
+void round_feedback_decoded(struct round *round, struct round_job *job);
+/** Before REDUCE is submitted. */
+void round_feedback_gather(struct round *round, struct round_job *job);
+void round_gathered_free(struct round_gathered *gathered);
+/** In the lane: a chunk of our part. */
+void round_feedback_reduce(struct round *round, struct round_job *job);
+/** Of the chunk that was reduced, what is for the member at this place. NULL: the round was given
+ *  up, or there was no memory, and then it is given up by what obeys commands. */
+struct blob *round_feedback_for(struct round *round, uint32_t chunk, uint32_t member);
+/** In the lane, before the rule settles: of the chunks that count the residual is what was left. */
+void round_feedback_settle(struct round *round, const uint8_t *bitmap);
 
 /* life.c */
 /** What an exchange's peers compare, so that those whose rounds mean different things do not meet:

@@ -99,6 +99,7 @@ bool round_encodes_live(const struct round *round)
     const struct rule_ops *rule = round->options.strategy->rule;
 
     if (round->ops->has_mirrors || rule->prepare != NULL) return false;
+    if (round->feedback != NULL) return false;
     return round_offers_snapshot(round) || (is_half(round->codec) && rule->set_sent == NULL);
 }
 
@@ -152,6 +153,7 @@ static void begin_anew(struct round *round, const struct round_job *job)
         count++;
     }
     if (rule->restore(round->rule, planes, count) != RC_OK) rule->forget(round->rule);
+    round_residual_forget(round);
     round->has_centre = false;
 }
 
@@ -182,7 +184,9 @@ static void run_encode(struct round *round, struct round_job *job)
         return;
     }
     if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
-    if (job->rc == RC_OK && !round->is_encoded) {
+    if (round->feedback != NULL) {
+        round_feedback_encode(round, job);
+    } else if (job->rc == RC_OK && !round->is_encoded) {
         job->rc = round_encode(round, round->snapshot, round->options.values);
     }
     audit_told(round->options.audit, round->own);
@@ -214,6 +218,13 @@ static enum rc judge(struct round *round, struct round_job *job, struct range ra
     job->distance = verdict.distance * verdict.distance;
     *weight = verdict.weight;
     return rc;
+}
+
+enum rc round_judge(struct round *round, struct round_job *job, struct range range, const float *in)
+{
+    float weight;
+
+    return judge(round, job, range, round->own + range.first, in, NULL, &weight);
 }
 
 static enum rc absorb(struct round *round, struct round_job *job, struct range range,
@@ -278,7 +289,11 @@ static void run_decode(struct round *round, struct round_job *job)
 {
     /* Only of means that others passed on is it asked whether they are what their owner said. */
     if (job->wants_hash) job->hash = hash_wide_of(job->body, job->body_count);
-    decode(round, job, round_chunk_range(round, job->chunk.chunk));
+    if (round->feedback != NULL) {
+        round_feedback_decode(round, job, round_chunk_range(round, job->chunk.chunk));
+    } else {
+        decode(round, job, round_chunk_range(round, job->chunk.chunk));
+    }
     if (job->rc != RC_OK) return;
     if (job->chunk.kind == DATA_MEAN) {
         crash_point(CRASH_GROUP_MEAN_AGREED);
@@ -291,6 +306,7 @@ static void run_decode(struct round *round, struct round_job *job)
 
 static void run_own(struct round *round, struct round_job *job)
 {
+    if (round->feedback != NULL) return; /* differences are added up at the end, in order */
     for (uint32_t chunk = job->first; chunk < job->first + job->count; chunk++) {
         struct range range = round_chunk_range(round, chunk);
         const float *own = round->own + range.first;
@@ -309,6 +325,10 @@ static void run_reduce(struct round *round, struct round_job *job)
     struct range range = round_chunk_range(round, job->first);
     float *out = round->scratch;
 
+    if (round->feedback != NULL) {
+        round_feedback_reduce(round, job);
+        return;
+    }
     if (round_sums_are_sent(round)) {
         out = (float *)(void *)job->blob->bytes;
     }
@@ -363,6 +383,7 @@ static void run_settle(struct round *round, struct round_job *job)
 
     crash_point(CRASH_ROUND_SETTLING);
     copy_agreed(round, job);
+    if (round->feedback != NULL) round_feedback_settle(round, job->bitmap);
     rule->set_members(round->rule, job->members);
     if (rule->set_sent != NULL) {
         rule->set_sent(round->rule, job->sent,

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { COST_NS_PER_KILOVALUE = 1000 };
 /* With the longest rule and its settings the method fits what messages have for it. */
@@ -45,7 +46,8 @@ static void drop_adopted(struct round *round)
 bool round_offers_snapshot(const struct round *round)
 {
     return round->codec->ops->format == CODEC_F32 && round->options.snapshot == NULL &&
-           !round->ops->has_mirrors && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+           !round->ops->has_mirrors && !round->options.strategy->has_feedback &&
+           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 }
 
 bool round_plane_renew(struct round *round)
@@ -56,7 +58,10 @@ bool round_plane_renew(struct round *round)
     blob_unref(round->plane);
     round->plane = plane;
     round->snapshot = (float *)(void *)plane->bytes;
-    if (round->codec->traits.is_lossless && !round->ops->has_mirrors) round->own = round->snapshot;
+    if (round->options.strategy->has_feedback ||
+        (round->codec->traits.is_lossless && !round->ops->has_mirrors)) {
+        round->own = round->snapshot;
+    }
     return true;
 }
 
@@ -98,7 +103,8 @@ void round_method(const struct strategy *strategy, const char *moments,
     if (moments == NULL) moments = "";
     settings_print(strategy, settings);
     codec_short_name(&strategy->codec, codec, sizeof codec);
-    count = snprintf(text, ROUND_METHOD_BYTES, "%s.%s%s%s%s", codec, is_mean ? "" : rule, settings,
+    count = snprintf(text, ROUND_METHOD_BYTES, "%s%c%s%s%s%s", codec,
+                     strategy->has_feedback ? '+' : '.', is_mean ? "" : rule, settings,
                      moments[0] == '\0' ? "" : ";", moments);
     CHECK(count > 0 && count < ROUND_METHOD_BYTES);
 }
@@ -167,7 +173,8 @@ static bool round_allocate(struct round *round)
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
     round->partial = mem_array(round->chunks, sizeof(struct blob *));
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
-    return round_guard_allocate(round) && round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
+    return round_guard_allocate(round) && round_mirror_allocate(round) &&
+           round_feedback_allocate(round) && round->exchange != NULL && round->rule != NULL &&
            round->snapshot != NULL && (round->own != NULL || !round_keeps_own(round)) &&
            (round->centre != NULL || !round_keeps_centre(round)) && round->robust != NULL &&
            round->told != NULL && round->squares != NULL && round->difference != NULL &&
@@ -214,6 +221,7 @@ void round_job_free(struct round_job *job)
 {
     blob_unref(job->blob);
     blob_unref(job->told);
+    round_gathered_free(job->gathered);
     mem_free(job->agreed);
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
         mem_free(job->adopted[i]);
@@ -257,6 +265,7 @@ void round_destroy(struct round *round)
     mem_free(round->agreed);
     drop_adopted(round);
     round_mirror_deinit(round);
+    round_feedback_deinit(round);
     robust_destroy(round->robust);
     gather_destroy(round->gather);
     mem_free(round->scratch);
@@ -363,8 +372,8 @@ struct credit_use round_credit_use(const struct round *round)
     uint32_t chunks = 0, streams = 0;
 
     round->ops->allowed(round->exchange, &chunks, &streams);
-    return (struct credit_use){
-        (uint64_t)chunks * round->codec->ops->bytes_max(round->codec, CHUNK_VALUES), streams};
+    return (struct credit_use){(uint64_t)chunks * strategy_chunk_bytes(round->options.strategy),
+                               streams};
 }
 
 /* ---- what outlives rounds ---- */

@@ -55,7 +55,7 @@ enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, 
 void round_meet_prepare(struct round *round, struct round_job *job)
 {
     round->likely_scale = job->scale;
-    if (round->own == NULL) job->told = blob_ref(round->offer[job->chunk.chunk]);
+    if (round->own == NULL || round->feedback != NULL) job->told = blob_ref(round->offer[job->chunk.chunk]);
 }
 
 static bool is_plain(const struct round *round)

@@ -96,7 +96,9 @@ void round_on_snapshot(struct round *round, enum rc rc)
         snapshot_failed(round, rc == RC_OK ? RC_NOMEM : rc);
         return;
     }
+    round_feedback_clear(round);
     job->replaced = round->replaced;
+    job->number = round->has_settled ? round->settling_round : 0;
     job->has_moved = !round->has_settled || round->step != round->settled_step;
     job->steps = round->has_settled ? round->step - round->agreed_step : 0;
     job->is_last = round->is_last;
@@ -185,12 +187,16 @@ static void send_range(struct round *round, const struct command *command)
         struct inner_header header = {
             .type = MESSAGE_DATA, .flags = (uint8_t)command->buffer, .arg = chunk};
 
-        struct blob *blob = is_whole ? round_mirror_whole(round, chunk) : blobs[chunk];
+        bool is_gathered = round->feedback != NULL && command->buffer == DATA_MEAN;
+        struct blob *blob = is_whole      ? round_mirror_whole(round, chunk)
+                            : is_gathered ? round_feedback_for(round, chunk, command->member)
+                                          : blobs[chunk];
         enum rc rc;
 
         inner_header_set_stream(&header, command->stream);
         if (blob == NULL) continue; /* the round was given up: nothing to send */
         rc = links_send_bulk(round->options.links, command->to, &header, blob);
+        if (is_gathered) blob_unref(blob);
         if (rc != RC_OK) return; /* the link is gone, and the exchange hears of that */
         if (!command->is_last) continue;
         blob_unref(blob); /* the link has its own reference */
@@ -199,6 +205,14 @@ static void send_range(struct round *round, const struct command *command)
 }
 
 /* ---- 7, 8: from a neighbour; decoded into scratch, checked, absorbed ---- */
+
+static bool is_chunk(const struct round *round, enum data_kind kind, uint32_t chunk, size_t count)
+{
+    size_t values = round_chunk_range(round, chunk).count;
+
+    if (round->feedback != NULL) return round_feedback_is_size(round, kind, values, count);
+    return round_mirror_is_size(round, kind, count, values);
+}
 
 enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
                       const uint8_t *body, size_t count)
@@ -209,9 +223,7 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     struct chunk_use use = {.weight = 0};
     enum rc rc = RC_FORMAT;
 
-    if (header->arg < round->chunks &&
-        round_mirror_is_size(round, chunk.kind, count,
-                             round_chunk_range(round, header->arg).count)) {
+    if (header->arg < round->chunks && is_chunk(round, chunk.kind, header->arg, count)) {
         rc = round->ops->on_chunk(round->exchange, &chunk, &use);
     }
     if (rc != RC_OK) {
@@ -270,6 +282,7 @@ static void decode_done(struct round *round, struct round_job *job)
         keep_mean(round, job);
         crash_point(CRASH_SCHEDULE_MEAN_KEPT);
     }
+    if (round->feedback != NULL) round_feedback_decoded(round, job);
     round->ops->on_chunk_checked(round->exchange, &job->chunk, job->rc, job->hash, job->distance,
                                  round_now(round), &round->commands);
     crash_point(CRASH_ROUND_CHUNK_CHECKED);
@@ -306,13 +319,15 @@ static void reduce(struct round *round, const struct command *command)
     struct round_job *job = round_job_create(round, WORK_REDUCE, range.count);
     size_t most = round->codec->ops->bytes_max(round->codec, range.count);
 
-    if (job != NULL) job->blob = blob_create(most);
-    if (job == NULL || job->blob == NULL) {
+    if (job != NULL && round->feedback == NULL) job->blob = blob_create(most);
+    if (job == NULL || (job->blob == NULL && round->feedback == NULL)) {
         mem_free(job);
         round->commands.is_short_of_memory = true;
         return;
     }
     job->first = command->first;
+    job->slot = command->member;
+    if (round->feedback != NULL) round_feedback_gather(round, job);
     job->is_partial = command->is_partial;
     job->wants_hash = command->wants_hash;
     round_job_submit(round, job);
@@ -468,6 +483,7 @@ static void not_settled(struct round *round, enum rc rc)
 static void settle_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
+    round_feedback_clear(round);
     if (job->doubt != NULL) {
         job->doubt->is_settling = false;
         if (job->doubt->is_dropped) round_doubt_clear(round, job->doubt);

@@ -176,6 +176,10 @@ void round_begin_ramp(struct round *round);
 /** After round_discard(): what the rule begins the next round with, planes of `values` each, of
  *  another member. Takes them; where they do not fit the rule or the plane it begins anew. */
 void round_rule_adopt(struct round *round, float *const *planes, size_t count, size_t values);
+/** What this peer has not told yet of its differences, [values], with what round_rule_state() gives;
+ *  NULL: there is no such thing. restore: NULL is fine; RC_SHAPE: this method has none. */
+const float *round_residual(const struct round *round);
+MUST_USE enum rc round_residual_restore(struct round *round, const float *residual);
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count);
 
 /** Planes [values] of the shares that round_save() lists, in its order. They may be read while the

@@ -100,7 +100,7 @@ static const char *told(const struct options *options, const struct settings_cho
     }
     if (strcmp(name, "optimizer") == 0) return chosen->optimizer;
     if (strcmp(name, "codec") == 0) {
-        return chosen->strategy->is_averaging ? chosen->strategy->codec.name : NULL;
+        return chosen->strategy->is_averaging ? chosen->strategy->codec_text : NULL;
     }
     if (strcmp(name, "batch") == 0) {
         snprintf(space, NUMBER_BYTES, "%u", chosen->batch);

@@ -116,6 +116,11 @@ static void wrong_words_say_what_and_where(void **state)
         {{.exchange = "group:rign"}, RC_PARSE, "column 7: unknown schedule; did you mean ring?"},
         {{.exchange = "pair:ring"}, RC_PARSE, "unknown exchange"},
         {{.averaging = "choco", .codec = "topk:0.3"}, RC_PARSE, "expected topk:SHARE"},
+        {{.averaging = "sparseloco:beta=2"}, RC_PARSE, "column 17"},
+        {{.codec = "int8+fe"}, RC_PARSE, "column 5: expected +ef"},
+        {{.codec = "int8+ef0.9"}, RC_PARSE, "column 5: expected +ef"},
+        {{.codec = "int8+ef:1.5"}, RC_PARSE, "column 9: \"1.5\" is not a number from 0 to 1"},
+        {{.codec = "topk:0.3+ef"}, RC_PARSE, "expected topk:SHARE"},
         {{.codec = "tokp"}, RC_PARSE, "unknown codec; did you mean topk"},
         {{.codec = "FP16"}, RC_PARSE, "unknown codec; write f16;"},
         {{.averaging = "fedavg"}, RC_PARSE, "write local-sgd; known: none"},
@@ -148,6 +153,18 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.exchange = "group:tree", .robust = "clip"}, RC_USAGE, "use group:direct"},
         {{.averaging = "noloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.averaging = "ad-psgd", .codec = "topk:0.1"}, RC_USAGE, "choco"},
+        {{.averaging = "dpsgd", .codec = "topk:0.1"}, RC_USAGE, "--exchange mirror"},
+        {{.averaging = "diloco", .codec = "topk:0.1"}, RC_USAGE, "with topk:0.1+ef it comes"},
+        {{.averaging = "ad-psgd", .codec = "int8+ef"}, RC_USAGE, "--exchange group"},
+        {{.averaging = "push-sum", .codec = "int8+ef"}, RC_USAGE, "--exchange group"},
+        {{.averaging = "choco", .codec = "topk:0.1+ef"}, RC_USAGE, "leave +ef out"},
+        {{.averaging = "moshpit", .codec = "int8+ef"}, RC_USAGE, "--topology complete"},
+        {{.averaging = "sparseloco", .topology = "groups:4"}, RC_USAGE, "--topology complete"},
+        {{.averaging = "one-shot", .codec = "int8+ef"}, RC_USAGE, "leave +ef out"},
+        {{.averaging = "codistill", .codec = "int8+ef"}, RC_USAGE, "leave +ef out"},
+        {{.averaging = "easgd", .codec = "int8+ef"}, RC_USAGE, "another rule"},
+        {{.averaging = "sparseloco", .exchange = "group:ring"}, RC_USAGE, "use group:direct"},
+        {{.averaging = "diloco", .codec = "f32+ef", .moments = "average"}, RC_USAGE, "--codec f32"},
         {{.averaging = "none", .topology = "ring"}, RC_USAGE, "--topology ring"},
         {{.averaging = "none", .robust = "clip"}, RC_USAGE, "--robust clip"},
         {{.averaging = "one-shot", .robust = "clip"}, RC_USAGE, "no distance is usual"},
@@ -238,6 +255,7 @@ static void a_graph_has_no_more_neighbours_than_a_round(void **state)
     (void)state;
     /* Real peers know how many they are only when they are there: testnet and simulate refuse. */
     const struct strategy_specs specs = {.averaging = "dpsgd", .topology = "complete"};
+    const struct strategy_specs one_group = {.averaging = "sparseloco"};
     struct topology topology;
     struct strategy s;
 
@@ -248,6 +266,11 @@ static void a_graph_has_no_more_neighbours_than_a_round(void **state)
     assert_true(topology.kind == TOPOLOGY_RANDOM && topology.degree == 64);
     assert_int_equal(strategy_check_peers(&s, 65, NULL), RC_OK);
     assert_int_equal(strategy_check_peers(&s, 66, NULL), RC_USAGE);
+
+    assert_int_equal(strategy_parse(&one_group, &s, NULL), RC_OK);
+    assert_int_equal(strategy_topology(&s, 64).kind, TOPOLOGY_COMPLETE);
+    assert_int_equal(strategy_check_peers(&s, 64, NULL), RC_OK);
+    assert_int_equal(strategy_check_peers(&s, 65, NULL), RC_USAGE);
 }
 
 static void moments_go_where_rounds_replace_the_model(void **state)
@@ -320,6 +343,12 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "diloco: every 100 steps, training waits, exchange group:auto over complete up to 16 "
          "peers, "
          "groups:8 beyond, codec f32, rule nesterov lr 0.7 momentum 0.9"},
+        {"sparseloco",
+         "sparseloco: every 30 steps, training waits, exchange group:direct over complete, codec "
+         "topk:0.01|int8+ef:0.95, rule sparse lr 0.7"},
+        {"sparseloco:H=15,lr=0.4,beta=1",
+         "sparseloco: every 15 steps, training waits, exchange group:direct over complete, codec "
+         "topk:0.01|int8+ef, rule sparse lr 0.4"},
         {"easgd",
          "easgd: every 10 steps, training waits, exchange group:auto over complete up to 16 "
          "peers, groups:8 beyond, codec f32, rule elastic pull 0.9/n"},
@@ -420,6 +449,7 @@ static void every_method_that_can_has_a_guard(void **state)
     } cases[] = {
         {{.averaging = "allreduce"}, true, false},
         {{.averaging = "diloco"}, true, false},
+        {{.averaging = "sparseloco"}, true, false},
         {{.averaging = "moshpit", .robust = "auto"}, true, false},
         {{.averaging = "local-sgd", .codec = "int8"}, true, false},
         {{.averaging = "local-sgd", .exchange = "group:direct"}, true, false},

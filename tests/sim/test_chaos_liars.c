@@ -48,7 +48,8 @@ static enum evil_exchange exchange_of(const struct strategy *strategy)
 static void choose(uint64_t seed, struct strategy *strategy)
 {
     static const char *const methods[] = {"local-sgd:H=4", "ad-psgd:H=4",  "dpsgd:H=4",
-                                          "diloco:H=8",    "push-sum:H=4", "allreduce"};
+                                          "diloco:H=8",    "push-sum:H=4", "allreduce",
+                                          "sparseloco:H=8"};
     const char *named = getenv("LIE");
     struct strategy_specs specs = {.averaging = methods[seed % ARRAY_COUNT(methods)]};
     struct fault why;

@@ -65,7 +65,8 @@ static void equal_peers_end_with_one_model(void **state)
     /* Methods in whose rounds all take part leave all with the same parameters. */
     static const char *const methods[] = {
         "local-sgd:H=16", "allreduce",   "post-local:H=16,switch=90",
-        "bmuf:H=16",      "slowmo:H=12", "diloco:H=100"};
+        "bmuf:H=16",      "slowmo:H=12", "diloco:H=100",
+        "sparseloco:H=30"};
 
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         FOR_EACH_SEED (seed, 2) {
@@ -280,7 +281,7 @@ static void whatever_happens_all_end(void **state)
     static const char *const methods[] = {"local-sgd:H=16", "allreduce", "diloco:H=50", "ad-psgd",
                                           "moshpit:H=4",    "dpsgd",     "aeasgd",      "choco",
                                           "push-sum",       "osgp",      "noloco:H=20", "d2",
-                                          "gasloc:H=20"};
+                                          "gasloc:H=20",    "sparseloco:H=20"};
 
     FOR_EACH_SEED (seed, 24) {
         double speeds[PEERS];

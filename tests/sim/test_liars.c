@@ -304,7 +304,7 @@ static void the_table(void **state)
     if (getenv("LONG") == NULL) skip();
     snprintf(methods, sizeof methods, "%s",
              word("METHODS", "local-sgd:H=2 diloco:H=4 moshpit:H=2 ad-psgd:H=2 noloco:H=4 gasloc:H=4 dpsgd qg-dsgdm "
-                             "d2 gradient-tracking choco push-sum gosgd"));
+                             "d2 gradient-tracking choco push-sum gosgd sparseloco:H=4"));
     for (char *method = strtok_r(methods, " ", &save); method != NULL;
          method = strtok_r(NULL, " ", &save)) {
         rows_of(method);
@@ -362,7 +362,10 @@ static void the_worst_liars_cost_little(void **state)
         {"gradient-tracking", "random-model", "dirichlet:0.1", 0.88, 0, 0, "exponential", 0},
         {"d2", "random-model", "iid", 0.93, 0, 0, "exponential", 0},
         {"gradient-tracking", "random-model", "iid", 0.93, 0, 0, "exponential", 0},
-        {"diloco:H=8", "sign-flipped-model", "iid", 0.93, 0, 0.75, NULL, 8}};
+        {"diloco:H=8", "sign-flipped-model", "iid", 0.93, 0, 0.75, NULL, 8},
+        {"sparseloco:H=4", "random-model", "iid", 0.9, 0, 0, NULL, 0},
+        {"sparseloco:H=4", "sign-flipped-model", "iid", 0.9, 0, 0, NULL, 0},
+        {"sparseloco:H=4", "zero-part", "iid", 0.9, 0, 0, NULL, 0}};
 
     (void)state;
     if (getenv("LONG") != NULL || getenv("ENDS") != NULL) skip();

@@ -24,6 +24,7 @@ static const char *const methods[] = {
     "easgd:push=2,pull=4",
     "easgd:push=8,pull=2",
     "diloco:H=4,lr=1,momentum=0",
+    "sparseloco:H=4",
     "dpsgd",
     "dpsgd:H=4,order=cta",
     "aeasgd:tau=4",
@@ -138,9 +139,10 @@ static void training_waits_where_the_method_says_so(void **state)
 static void nobody_waits_for_the_dead(void **state)
 {
     (void)state;
-    FOR_EACH_SEED (seed, 4) {
+    FOR_EACH_SEED (seed, 6) {
+        static const char *const which[] = {"allreduce", "diloco:H=4", "sparseloco:H=4"};
         struct cluster_options options = {.peers = 4, .learning_rate = 0.05, .noise = 0.01};
-        struct cluster *cluster = start(options, seed, seed % 2 == 0 ? "allreduce" : "diloco:H=4");
+        struct cluster *cluster = start(options, seed, which[seed % 3]);
         const uint32_t first = 0;
         struct node_report before, after;
 
@@ -338,6 +340,8 @@ static void unlike_methods_are_not_mixed(void **state)
         {"local-sgd:H=4", "one-shot"},
         {"local-sgd:H=4", "none"},
         {"diloco:H=4", "ad-psgd"},
+        {"diloco:H=4", "sparseloco:H=4"},
+        {"sparseloco:H=4", "sparseloco:H=4,lr=0.9"},
     };
 
     for (size_t i = 0; i < sizeof unlike / sizeof *unlike; i++) {

@@ -28,9 +28,8 @@ static uint32_t credit_of(const struct node *node, uint64_t unit, uint32_t out, 
 uint32_t door_chunk_credit(void *context, uint32_t out, uint32_t wanted)
 {
     const struct node *node = context;
-    const struct codec *codec = &node->options.strategy->codec;
 
-    return credit_of(node, codec->ops->bytes_max(codec, CHUNK_VALUES), out, wanted);
+    return credit_of(node, strategy_chunk_bytes(node->options.strategy), out, wanted);
 }
 
 uint32_t door_bucket_credit(void *context, uint32_t out, uint32_t wanted)

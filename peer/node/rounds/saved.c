@@ -15,6 +15,8 @@ void rounds_checkpoint(struct node *node, struct checkpoint *checkpoint)
     }
     round_hold(node->round, true);
     checkpoint->rule_count = round_rule_state(node->round, checkpoint->rule);
+    checkpoint->residual[0] = checkpoint->rule_count > 0 ? round_residual(node->round) : NULL;
+    checkpoint->residual_count = checkpoint->residual[0] != NULL;
 }
 
 static enum rc restore_rule(struct node *node, const struct checkpoint *checkpoint,
@@ -25,6 +27,10 @@ static enum rc restore_rule(struct node *node, const struct checkpoint *checkpoi
     if (checkpoint->rule_count == 0 || checkpoint->rule_values == node->mixed) {
         rc = round_rule_restore(node->round, checkpoint->rule, checkpoint->rule_count);
     }
+    if (rc == RC_OK && checkpoint->residual_count > 0 && checkpoint->rule_values != node->mixed) {
+        rc = RC_SHAPE;
+    }
+    if (rc == RC_OK) rc = round_residual_restore(node->round, checkpoint->residual[0]);
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc,
                      "the checkpoint's state of averaging does not fit --averaging: %s; give the "
