@@ -9,7 +9,7 @@
 
 enum {
     WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
-    WIRE_VERSION = 6,     /* of what is said over a link; in the method of hellos, so that peers of
+    WIRE_VERSION = 7,     /* of what is said over a link; in the method of hellos, so that peers of
                              unlike ones refuse each other by name. contract_wire says when to raise
                              it */
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */

@@ -17,6 +17,7 @@ struct stage {
     struct strategy strategy;
     struct outbox out;
     struct node node;
+    struct rounds rounds;
     struct draws draws;
 };
 
@@ -71,6 +72,7 @@ static struct stage *stage_create(void)
         stage->ids[i] = identity_peer_id(stage->others[i].public_key);
     }
     outbox_init(&stage->out);
+    stage->node.rounds = &stage->rounds;
     stage->node.env = &stage->env;
     stage->node.self = identity_peer_id(stage->self.public_key);
     stage->node.options.swarm = &stage->swarm;
