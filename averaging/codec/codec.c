@@ -44,7 +44,8 @@ static enum rc format_decode(const struct codec *self, const uint8_t *in, size_t
     return codec_decode(self->ops->format, in, out, values);
 }
 
-/* f16, bf16 and int8 have a smallest number, so of tiny values nothing need be left. */
+/* f16 has a smallest number of 6e-8, so of small values nothing need be left. With int8 no value is
+ * off by more than a 254th of the largest of 256, with bf16 by more than a 256th of its own. */
 #define FORMAT(text, FORMAT_NAME)                                                                  \
     static const struct codec_ops text##_ops = {                                                   \
         .word = #text,                                                                             \
@@ -60,8 +61,11 @@ static enum rc format_decode(const struct codec *self, const uint8_t *in, size_t
         .traits = {.is_lossless = (FORMAT_NAME) == CODEC_F32,                                      \
                    .is_idempotent = true,                                                          \
                    .is_fine = (FORMAT_NAME) != CODEC_INT8,                                         \
-                   .contraction = (FORMAT_NAME) == CODEC_F32 ? 1 : 0,                              \
-                   .kept = 1},                                                                     \
+                   .contraction = (FORMAT_NAME) == CODEC_F32   ? 1                                 \
+                                  : (FORMAT_NAME) == CODEC_F16 ? 0                                 \
+                                                               : 0.99f,                            \
+                   .kept = 1,                                                                      \
+                   .step = (FORMAT_NAME) == CODEC_INT8 ? 0.8f : 1},                                \
     }
 
 FORMAT(f32, CODEC_F32);
@@ -81,13 +85,34 @@ const struct codec *codec_at(size_t index)
 
 enum { SPEC_MAX = 64 };
 
-static const struct codec_ops *const codecs[] = {&f32_ops, &f16_ops, &bf16_ops, &int8_ops,
-                                                 &codec_ops_topk};
+/* Of two with one word each has settings that the other has not. */
+static const struct codec_ops *const codecs[] = {
+    &f32_ops,         &f16_ops,         &bf16_ops,           &int8_ops,       &codec_ops_int4,
+    &codec_ops_int2,  &codec_ops_qsgd,  &codec_ops_ternary,  &codec_ops_sign, &codec_ops_topk,
+    &codec_ops_tiles, &codec_ops_randk, &codec_ops_threshold};
 
 const char *codec_example(size_t index)
 {
-    static const char *const examples[] = {"topk:0.01", "topk:0.1", "topk:0.013|f16",
-                                           "topk:0.25|int8"};
+    static const char *const examples[] = {"int4",
+                                           "int2",
+                                           "qsgd:1",
+                                           "qsgd:16",
+                                           "qsgd:127",
+                                           "ternary",
+                                           "sign",
+                                           "topk:0.01",
+                                           "topk:0.1",
+                                           "topk:64/4096",
+                                           "randk:0.01",
+                                           "randk:0.1",
+                                           "threshold:2",
+                                           "topk:0.013|f16",
+                                           "topk:0.25|int8",
+                                           "topk:64/4096|int2",
+                                           "topk:33/4096|int4",
+                                           "topk:0.1|sign",
+                                           "randk:0.1|qsgd:7",
+                                           "threshold:1|ternary"};
 
     return index < ARRAY_COUNT(examples) ? examples[index] : NULL;
 }
@@ -95,18 +120,22 @@ const char *codec_example(size_t index)
 static enum rc unknown(const char *spec, const char *word, struct fault *why)
 {
     static const struct word_synonym synonyms[] = {
-        {"fp32", "f32"},   {"float32", "f32"},   {"fp16", "f16"},  {"float16", "f16"},
-        {"half", "f16"},   {"bfloat16", "bf16"}, {"8bit", "int8"}, {"q8", "int8"},
-        {"uint8", "int8"}, {"fp8", "int8"},      {NULL, NULL},
+        {"fp32", "f32"},         {"float32", "f32"},    {"fp16", "f16"},   {"float16", "f16"},
+        {"half", "f16"},         {"bfloat16", "bf16"},  {"8bit", "int8"},  {"q8", "int8"},
+        {"uint8", "int8"},       {"fp8", "int8"},       {"4bit", "int4"},  {"q4", "int4"},
+        {"2bit", "int2"},        {"q2", "int2"},        {"1bit", "sign"},  {"signsgd", "sign"},
+        {"terngrad", "ternary"}, {"random-k", "randk"}, {"top-k", "topk"}, {NULL, NULL},
     };
     const char *words[ARRAY_COUNT(codecs)];
     char hint[WORD_HINT_BYTES];
+    size_t count = 0;
 
     for (size_t i = 0; i < ARRAY_COUNT(codecs); i++) {
-        words[i] = codecs[i]->word;
+        if (count > 0 && strcmp(words[count - 1], codecs[i]->word) == 0) continue;
+        words[count++] = codecs[i]->word;
     }
     return fault_set(why, RC_PARSE, "--codec %s: unknown codec%s", spec,
-                     word_hint(word, words, ARRAY_COUNT(codecs), synonyms, hint));
+                     word_hint(word, words, count, synonyms, hint));
 }
 
 /* `text`: WORD[:SETTINGS], cut where the colon is. */
@@ -114,20 +143,22 @@ static enum rc find_one(const char *spec, char *text, const struct codec_ops **o
                         struct codec_settings *settings, struct fault *why)
 {
     char *colon = strchr(text, ':');
+    const char *usage = NULL;
 
     *settings = (struct codec_settings){0};
     if (colon != NULL) *colon = '\0';
-    *ops = NULL;
-    for (size_t i = 0; i < ARRAY_COUNT(codecs) && *ops == NULL; i++) {
-        if (strcmp(codecs[i]->word, text) == 0) *ops = codecs[i];
+    for (size_t i = 0; i < ARRAY_COUNT(codecs); i++) {
+        *ops = codecs[i];
+        if (strcmp((*ops)->word, text) != 0) continue;
+        if ((*ops)->usage == NULL && colon == NULL) return RC_OK;
+        if ((*ops)->usage == NULL) {
+            return fault_set(why, RC_PARSE, "--codec %s: %s takes no settings", spec, text);
+        }
+        if (colon != NULL && (*ops)->parse(colon + 1, settings)) return RC_OK;
+        usage = (*ops)->usage;
     }
-    if (*ops == NULL) return unknown(spec, text, why);
-    if ((*ops)->usage == NULL) {
-        if (colon == NULL) return RC_OK;
-        return fault_set(why, RC_PARSE, "--codec %s: %s takes no settings", spec, text);
-    }
-    if (colon != NULL && (*ops)->parse(colon + 1, settings)) return RC_OK;
-    return fault_set(why, RC_PARSE, "--codec %s: expected %s", spec, (*ops)->usage);
+    if (usage == NULL) return unknown(spec, text, why);
+    return fault_set(why, RC_PARSE, "--codec %s: expected %s", spec, usage);
 }
 
 static void print_one(const struct codec_ops *ops, const struct codec_settings *settings,
@@ -187,6 +218,12 @@ enum rc codec_find(const char *name, struct codec *codec, struct fault *why)
     return RC_OK;
 }
 
+void codec_contract(struct codec *codec)
+{
+    codec->contracts = true;
+    codec->traits = codec->ops->traits(codec);
+}
+
 void codec_short_name(const struct codec *codec, char *text, size_t cap)
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
@@ -213,7 +250,8 @@ void codec_short_name(const struct codec *codec, char *text, size_t cap)
 
 struct codec codec_rest(const struct codec *codec)
 {
-    struct codec rest = {.ops = codec->rest, .settings = codec->rest_settings};
+    struct codec rest = {
+        .ops = codec->rest, .settings = codec->rest_settings, .contracts = codec->contracts};
 
     if (codec->rest == NULL) return codec_f32;
     rest.traits = rest.ops->traits(&rest);

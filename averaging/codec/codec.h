@@ -31,14 +31,23 @@ struct codec_traits {
     bool is_lossless;   /* C(x) is x, bit for bit */
     bool is_idempotent; /* encoding C(x) gives the same bytes */
     bool is_fine;       /* 8 bits of each value at least: it may be rounded again and again */
+    bool is_unbiased;   /* the mean of C(x) over all seeds is x */
+    bool is_random;     /* the bytes depend on the seed */
     bool is_difference; /* for differences alone: what it leaves out of a model would be lost */
-    float contraction;  /* d in |x - C(x)|^2 <= (1 - d) |x|^2; 0: not for every x */
+    float contraction;  /* d in |x - C(x)|^2 <= (1 - d) |x|^2, in the mean over all seeds, for any x
+                           of zeros and numbers of more than 1e-30; 0: not promised */
     float kept;         /* < 1: at most this share of the values is no zero */
+    float step;         /* of choco towards copies, known to hold on a ring */
 };
 
 struct codec_settings {
     uint32_t share_ppm; /* of the values, in millionths */
+    uint32_t kept;      /* of each tile of values */
+    uint32_t levels;    /* beside 0, of each sign */
+    float threshold;
 };
+
+struct block_format; /* blocks.h */
 
 struct codec_ops;
 
@@ -47,6 +56,7 @@ struct codec {
     struct codec_settings settings;
     const struct codec_ops *rest; /* of the values that `ops` keeps; NULL: they are float32 */
     struct codec_settings rest_settings;
+    bool contracts; /* codec_contract() */
     struct codec_traits traits;
     char name[CODEC_NAME_BYTES]; /* equal names: equal codecs */
 };
@@ -54,11 +64,12 @@ struct codec {
 /* `self` is the codec that has these as its `ops`; counts of values are CODEC_VALUES_MAX at most,
  * but for formats of kernels/codec.h. */
 struct codec_ops {
-    const char *word;         /* its name is this, or this, a colon and its settings */
-    const char *usage;        /* how settings are written, for people; NULL: it has none */
-    enum codec_format format; /* which devices encode too; CODEC_FORMATS: none of them */
-    bool is_sparse;           /* others may follow it in a chain */
-    bool varies;              /* how many bytes it takes depends on the values */
+    const char *word;                  /* its name is this, or this, a colon and its settings */
+    const char *usage;                 /* how settings are written, for people; NULL: it has none */
+    enum codec_format format;          /* which devices encode too; CODEC_FORMATS: none of them */
+    bool is_sparse;                    /* others may follow it in a chain */
+    bool varies;                       /* how many bytes it takes depends on the values */
+    const struct block_format *blocks; /* of those of blocks.h; or NULL */
     /** `text` is what follows the colon. False: it is none of `usage`. */
     bool (*parse)(const char *text, struct codec_settings *settings);
     /** The other way round; text: [CODEC_NAME_BYTES]. */
@@ -78,10 +89,16 @@ struct codec_ops {
 };
 
 extern const struct codec codec_f32, codec_f16, codec_bf16, codec_int8;
-extern const struct codec_ops codec_ops_topk;
+extern const struct codec_ops codec_ops_int4, codec_ops_int2, codec_ops_sign, codec_ops_ternary,
+    codec_ops_qsgd, codec_ops_topk, codec_ops_tiles, codec_ops_randk, codec_ops_threshold;
 
 /** By `--codec` name. RC_PARSE says what is known. */
 MUST_USE enum rc codec_find(const char *name, struct codec *codec, struct fault *why);
+
+/** For where what is left out of a difference comes later (mirrors, error feedback): what was right
+ *  in the mean, but farther off than nothing at all might be, becomes what draws near. That is the
+ *  encoder's choice of a scale, and the same bytes to who decodes. */
+void codec_contract(struct codec *codec);
 
 /** May `count` bytes be so many values? decode() looks closer. */
 bool codec_is_size(const struct codec *codec, size_t count, size_t values);

@@ -93,14 +93,6 @@ void strategy_follow_exchange(const struct strategy_specs *specs, struct strateg
     strategy->steps_by_weight = is_push;
 }
 
-/* The step towards the neighbours' copies, which are behind by what the codec leaves out: where it
- * is too long for that, they swing. About the share that is kept is known to hold on rings. */
-static float gamma_of(const struct codec *codec)
-{
-    if (codec->traits.kept < 1) return codec->traits.kept;
-    return codec->traits.is_fine ? 1 : 0.8f;
-}
-
 /* Differences are from what all members of one group came to. A mean alone is a step of 1 to it. */
 static enum rc match_feedback(struct strategy *strategy, struct fault *why)
 {
@@ -133,13 +125,15 @@ static enum rc match_feedback(struct strategy *strategy, struct fault *why)
     return RC_OK;
 }
 
-/* `method->beta`, but for a setting. */
+/* `method->beta`, but for a setting: the step towards the neighbours' copies, which are behind by
+ * what the codec leaves out. Where it is too long for that, they swing. */
 static enum rc match_codec(const struct method *method, struct strategy *strategy,
                            struct fault *why)
 {
+    if (strategy->exchange->has_mirrors || strategy->has_feedback) codec_contract(&strategy->codec);
     if (strategy->exchange->has_mirrors) {
         if (strategy->beta == 0 || method->exchange != &exchange_mirror) {
-            strategy->beta = gamma_of(&strategy->codec);
+            strategy->beta = strategy->codec.traits.step;
         }
     } else if (strategy->beta == 0) {
         strategy->beta = 1;

@@ -295,7 +295,7 @@ static void names_are_found_and_misspelt_ones_explained(void **state)
     }
     assert_int_equal(codec_find("g16", &found, &why), RC_PARSE);
     assert_non_null(strstr(why.text, "did you mean f16"));
-    assert_int_equal(codec_find("int4", &found, &why), RC_PARSE);
+    assert_int_equal(codec_find("int9", &found, &why), RC_PARSE);
     assert_non_null(strstr(why.text, "did you mean int8? known: f32, f16, bf16, int8"));
     assert_int_equal(codec_find("", &found, NULL), RC_PARSE);
 }
@@ -321,6 +321,17 @@ static void names_are_one_for_each_codec(void **state)
         {"f16:2", NULL, "f16 takes no settings"},
         {"int8|topk:0.1", NULL, "A must be one that leaves values out"},
         {"topk:0.1|topk:0.1", NULL, "B one that leaves none out"},
+        {"topk:064/4096|int2", "topk:64/4096|int2", NULL},
+        {"threshold:0.00100000001", "threshold:0.001", NULL},
+        {"qsgd:016", "qsgd:16", NULL},
+        {"topk:0/4096", NULL, "or topk:K/4096"},
+        {"topk:1025/4096", NULL, "or topk:K/4096"},
+        {"topk:64/1024", NULL, "or topk:K/4096"},
+        {"qsgd:0", NULL, "expected qsgd:LEVELS"},
+        {"qsgd:128", NULL, "expected qsgd:LEVELS"},
+        {"threshold:0", NULL, "expected threshold:T"},
+        {"threshold:1e31", NULL, "expected threshold:T"},
+        {"sign|int8", NULL, "A must be one that leaves values out"},
         {"topk:0.1|", NULL, "unknown codec"},
         {"topk:0.1|int8|int8", NULL, "unknown codec"},
         {"topk:0.1111111111111111111111111111111111111111111111111111111111", NULL, "longer than"},
