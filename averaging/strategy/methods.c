@@ -82,6 +82,16 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_PAIRS},
      .settings = {STEPS_H}},
+    /* The same after a number of steps that chance says, of mean 1 / p (p 0.33): p=X. Nadiradze et
+     * al. 2019, arXiv:1910.12308, without waiting. */
+    {.name = "swarmsgd",
+     .is_averaging = true,
+     .every_steps = 1,
+     .chance = 0.33,
+     .exchange = &exchange_pair,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}}},
     /* Every H steps (16) the mean of one line of a grid of peers, another dimension each time:
      * H=N. Ryabinin et al. 2021, arXiv:2103.03239. */
     {.name = "moshpit",

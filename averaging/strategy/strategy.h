@@ -47,7 +47,7 @@ struct strategy {
     bool overlaps;        /* steps are, but none past the border at which the next round is due */
     bool at_end;          /* one round, when all have reached their goals; no pace */
     uint64_t stale_steps; /* push: steps are, but at most so many; 0: any number */
-    double chance;        /* push: a round is begun with this probability; 0: always */
+    double chance; /* push, pair: a round is begun with this probability; 0: always */
     bool steps_by_weight; /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;

@@ -372,6 +372,8 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "step 0.3"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
+        {"swarmsgd:p=0.25", "swarmsgd: after a step with probability 0.25, exchange pair over "
+                            "pairs, codec f32, rule mean"},
         {"muloco",
          "muloco: every 30 steps, training waits, exchange group:auto over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule nesterov lr 0.9 momentum 0.8"},
