@@ -28,7 +28,7 @@
     }
 #define OUTER_ACCELERATED                                                                          \
     {                                                                                              \
-        .rate = 0.7f, .momentum = 0.5f, .has_momentum = true                                       \
+        .rate = 0.7f, .momentum = 0.3f, .has_momentum = true                                       \
     }
 #define OUTER_SPARSE                                                                               \
     {                                                                                              \
@@ -312,7 +312,7 @@ static const struct method methods[] = {
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
     /* Diloco's outer step along with whoever is met, every H steps (50): H=N, lr=X (0.7),
-     * momentum=X (0.5), alpha=X of the way to the others (1, on graphs what momentum bears).
+     * momentum=X (0.3), alpha=X of the way to the others (1, on graphs what momentum bears).
      * Cagnasso et al. 2026, arXiv:2606.11081. */
     {.name = "gasloc",
      .is_averaging = true,

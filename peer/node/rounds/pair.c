@@ -10,9 +10,9 @@
 struct pair_state {
     struct partners partners;
     struct exchange_counts seen; /* as of the last look */
-    bool is_owed; /* one was given up half way, or chance has said so, and none has succeeded
-                     since */
-    struct own_row row;          /* where the topology is a graph */
+    bool is_owed;       /* one was given up half way, or chance has said so, and none has succeeded
+                           since */
+    struct own_row row; /* where the topology is a graph */
 };
 
 /* A round that was given up half way is owed: the next begins at once. */
