@@ -28,7 +28,7 @@
     }
 #define OUTER_ACCELERATED                                                                          \
     {                                                                                              \
-        .rate = 0.7f, .momentum = 0.5f, .has_momentum = true                                       \
+        .rate = 0.7f, .momentum = 0.3f, .has_momentum = true                                       \
     }
 #define OUTER_SPARSE                                                                               \
     {                                                                                              \
@@ -82,6 +82,16 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_PAIRS},
      .settings = {STEPS_H}},
+    /* The same after a number of steps that chance says, of mean 1 / p (p 0.33): p=X. Nadiradze et
+     * al. 2019, arXiv:1910.12308, without waiting. */
+    {.name = "swarmsgd",
+     .is_averaging = true,
+     .every_steps = 1,
+     .chance = 0.33,
+     .exchange = &exchange_pair,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}}},
     /* Every H steps (16) the mean of one line of a grid of peers, another dimension each time:
      * H=N. Ryabinin et al. 2021, arXiv:2103.03239. */
     {.name = "moshpit",
@@ -302,7 +312,7 @@ static const struct method methods[] = {
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
     /* Diloco's outer step along with whoever is met, every H steps (50): H=N, lr=X (0.7),
-     * momentum=X (0.5), alpha=X of the way to the others (1, on graphs what momentum bears).
+     * momentum=X (0.3), alpha=X of the way to the others (1, on graphs what momentum bears).
      * Cagnasso et al. 2026, arXiv:2606.11081. */
     {.name = "gasloc",
      .is_averaging = true,

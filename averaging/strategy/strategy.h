@@ -47,14 +47,14 @@ struct strategy {
     bool overlaps;        /* steps are, but none past the border at which the next round is due */
     bool at_end;          /* one round, when all have reached their goals; no pace */
     uint64_t stale_steps; /* push: steps are, but at most so many; 0: any number */
-    double chance;        /* push: a round is begun with this probability; 0: always */
+    double chance;        /* push, pair: a round is begun with this probability; 0: always */
     bool steps_by_weight; /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
     enum moments moments;
     bool mixes_answers; /* and no parameters: `answers` */
     struct strategy_answers answers;
-    bool tracks; /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
+    bool tracks;        /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
     float quasi_global; /* momentum formed from how the mixed model moves, in (0, 1):
                            peer/node/lane/quasi_global.c; 0: there is none */
     const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
@@ -72,8 +72,8 @@ struct strategy {
     bool clips; /* how far away values are counts: --robust clip, or auto where the method can;
                    beside an aggregate, for the means that owners return */
     struct aggregate aggregate; /* --robust, else: in place of the mean. ops NULL: it is the mean */
-    bool lacks_guard;       /* it cannot clip, or has too few neighbours: the start says so */
-    enum schedule schedule; /* group exchange: of the rounds it proposes */
+    bool lacks_guard;           /* it cannot clip, or has too few neighbours: the start says so */
+    enum schedule schedule;     /* group exchange: of the rounds it proposes */
     char text[560]; /* all coordinates in words, printed at the start and stored with the run */
 };
 

@@ -350,10 +350,10 @@ const struct option_row option_rows[] = {
 
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
-     "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
-     "muloco, sparseloco, easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, "
-     "gradient-tracking, "
-     "qg-dsgdm, noloco, gasloc, pbt, codistill or ec-dnn, with settings as in local-sgd:H=16; "
+     "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, slowmo, "
+     "diloco, muloco, sparseloco, easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, "
+     "gradient-tracking, qg-dsgdm, noloco, gasloc, pbt, codistill or ec-dnn, with settings as in "
+     "local-sgd:H=16; "
      "docs/methods.md tells them apart; each flag below replaces one part of it",
      OF_RUN},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
@@ -381,7 +381,8 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,
      "what guards against peers that lie. clip: the farther away a peer's values are, beyond what "
-     "is usual, the less they count; auto: clip where the method can (all but one-shot, group:ring, "
+     "is usual, the less they count; auto: clip where the method can (all but one-shot, "
+     "group:ring, "
      "group:halving and group:tree). Of groups and neighbours, in place of the mean: trim:K "
      "(without the K largest and K smallest of each value), median, krum or multi-krum (:K lie; "
      "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "

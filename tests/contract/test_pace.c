@@ -15,6 +15,7 @@ static const struct row {
     {"moshpit", NULL, &pace_group, &pace_finish},
     {"ad-psgd", NULL, &pace_pair, &pace_finish},
     {"noloco", NULL, &pace_pair, &pace_finish},
+    {"swarmsgd", NULL, &pace_pair, &pace_finish},
     {"gasloc", NULL, &pace_pair, &pace_finish},
     {"push-sum", NULL, &pace_push, &pace_finish},
     {"osgp", NULL, &pace_push, &pace_finish},

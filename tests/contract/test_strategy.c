@@ -196,7 +196,7 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "gasloc", .exchange = "mirror"}, RC_USAGE, "use --exchange edges"},
         {{.averaging = "gasloc:alpha=1", .exchange = "edges", .topology = "torus"},
          RC_USAGE,
-         "no more than alpha 0.75"},
+         "no more than alpha 0.812"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
         {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
@@ -377,13 +377,15 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "step 0.3"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
-        {"muloco",
-         "muloco: every 30 steps, training waits, exchange group:auto over complete up to 16 peers, "
-         "groups:8 beyond, codec f32, rule nesterov lr 0.9 momentum 0.8"},
+        {"swarmsgd:p=0.25", "swarmsgd: after a step with probability 0.25, exchange pair over "
+                            "pairs, codec f32, rule mean"},
+        {"muloco", "muloco: every 30 steps, training waits, exchange group:auto over complete up "
+                   "to 16 peers, "
+                   "groups:8 beyond, codec f32, rule nesterov lr 0.9 momentum 0.8"},
         {"qg-dsgdm:H=2", "qg-dsgdm: every 2 steps, training waits, exchange edges over ring, codec "
                          "f32, rule mean, quasi-global momentum 0.9"},
         {"gasloc", "gasloc: every 50 steps, training waits, exchange pair over pairs, codec f32, "
-                   "rule accelerated lr 0.7 momentum 0.5 alpha 1"},
+                   "rule accelerated lr 0.7 momentum 0.3 alpha 1"},
         {"codistill", "codistill: every 100 steps, exchange group:auto over complete up to 16 "
                       "peers, groups:8 beyond, codec f32, rule mean of answers, learned by 1"},
         {"codistill:H=20,samples=2000,lambda=0.5,burn=60",

@@ -15,6 +15,7 @@ static const char *const methods[] = {
     "allreduce",
     "post-local:H=4,switch=20",
     "ad-psgd",
+    "swarmsgd",
     "moshpit:H=4",
     "bmuf:H=4",
     "slowmo:H=4",
@@ -227,6 +228,24 @@ static void a_full_grid_is_exact_after_two_rounds(void **state)
     cluster_destroy(cluster);
 }
 
+/* swarmsgd:p=0.2: each peer begins at most one round in 5 steps, and is met as often: no more than
+ * two in 5. Each yes of chance leads to one, begun or met, and at a step with a round there is no
+ * draw: with a share r of such steps r >= 0.2 (1 - r). */
+static void chance_says_when_pairs_meet(void **state)
+{
+    (void)state;
+    struct cluster_options options = {.peers = 4, .step_cost_ns = 40 * NS_PER_MS};
+    struct cluster *cluster = start(options, 2, "swarmsgd:p=0.2");
+    struct node_report before = swarm_report(cluster, 1), after;
+    double share;
+
+    cluster_run(cluster, 100 * NS_PER_S);
+    after = swarm_report(cluster, 1);
+    share = (double)(after.rounds_ok - before.rounds_ok) / (double)(after.step - before.step);
+    if (!(share > 0.16 && share < 0.42)) fail_msg("a round after %g of the steps", share);
+    cluster_destroy(cluster);
+}
+
 /* Complete peers with non-IID data: with diloco's rate and momentum, gasloc goes its way where all
  * are in one group. */
 static void gasloc_over_all_is_diloco(void **state)
@@ -405,6 +424,7 @@ int main(void)
         cmocka_unit_test(training_waits_where_the_method_says_so),
         cmocka_unit_test(nobody_waits_for_the_dead),
         cmocka_unit_test(springs_may_pull_between_rounds),
+        cmocka_unit_test(chance_says_when_pairs_meet),
         cmocka_unit_test(gasloc_over_all_is_diloco),
         cmocka_unit_test(the_rate_follows_who_averages),
         cmocka_unit_test(unlike_methods_are_not_mixed),

@@ -10,8 +10,9 @@
 struct pair_state {
     struct partners partners;
     struct exchange_counts seen; /* as of the last look */
-    bool is_owed;                /* one was given up half way, and none has succeeded since */
-    struct own_row row;          /* where the topology is a graph */
+    bool is_owed;       /* one was given up half way, or chance has said so, and none has succeeded
+                           since */
+    struct own_row row; /* where the topology is a graph */
 };
 
 /* A round that was given up half way is owed: the next begins at once. */
@@ -90,6 +91,18 @@ static size_t keep_level(const struct node *node, struct peer_id *ids, size_t co
     return kept;
 }
 
+/* Chance says of each period whether it ends in a round. */
+static bool is_spared(struct node *node)
+{
+    struct pair_state *pair = node->rounds->inner_state;
+    const double chance = node->options.strategy->chance;
+
+    if (chance == 0 || pair->is_owed || node->rounds->is_done) return false;
+    pair->is_owed = rng_unit(&node->rng) < chance;
+    if (!pair->is_owed) pace_begin_period(node);
+    return !pair->is_owed;
+}
+
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     struct pair_state *pair = node->rounds->inner_state;
@@ -102,6 +115,7 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     list.count = count = keep_level(node, ids, count);
     list.rarity = rounds_preference(node, ids, count, rarity);
     if (!pair->is_owed) pace_measure(node);
+    if (is_spared(node)) return;
     for (size_t i = 0; i < count; i++) { /* at most once each */
         if (!partners_draw(&pair->partners, &list, pace_count(node), node_now(node), &partner)) {
             return;
