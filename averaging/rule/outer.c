@@ -43,13 +43,14 @@ struct rule {
     struct rule *mean; /* a rule_mean, which gathers and agrees */
     enum outer_kind kind;
     struct rule_settings settings;
-    size_t values;
+    size_t most;   /* values there is memory for */
+    size_t values; /* of the latest round */
     uint32_t members;
     uint64_t pushes;  /* elastic: rounds since the model was pulled */
     bool is_anchored; /* anchor and momentum are in force */
     const float *own; /* NULL between rounds */
-    float *anchor;    /* [values] */
-    float *momentum;  /* [values]; NULL: elastic has none */
+    float *anchor;    /* [most] */
+    float *momentum;  /* [most]; NULL: elastic has none */
 };
 
 static void outer_destroy(struct rule *rule)
@@ -72,7 +73,7 @@ static struct rule *outer_create(enum outer_kind kind, size_t values,
     if (rule == NULL) return NULL;
     rule->kind = kind;
     rule->settings = *settings;
-    rule->values = values;
+    rule->most = rule->values = values;
     rule->members = 1;
     rule->mean = rule_mean.create(values, NULL);
     rule->anchor = mem_aligned(values * sizeof(float));
@@ -145,7 +146,9 @@ static void outer_forget(struct rule *rule)
 
 static void outer_begin(struct rule *rule, const struct rule_view *view)
 {
+    CHECK(view->values <= rule->most);
     rule->own = view->own;
+    rule->values = view->values;
     rule_mean.begin(rule->mean, view);
 }
 
