@@ -63,8 +63,8 @@ enum over_result {
 struct command_edge {
     uint32_t slot;
     float weight;
-    float whole;  /* the weight before it is clipped */
-    float radius; /* how far away it may be to count whole */
+    float whole;      /* the weight before it is clipped */
+    float radius;     /* how far away it may be to count whole */
     bool passes;      /* the other end may weigh it otherwise */
     float shared;     /* what it weighs at both ends, if so */
     bool is_in_doubt; /* not yet: keep weight * (theirs - own) under `key`, with weight 1; a late
@@ -103,7 +103,8 @@ struct command {
     float weight;          /* ABSORB_OWN */
     uint32_t member; /* group: place in START; SEND_RANGE of DATA_MEAN: of `to`; REDUCE: our own */
     struct command_edge edge;
-    struct round_key key; /* HOLD, RELEASE, ABSORB_HELD */
+    struct round_key key; /* HOLD, RELEASE, ABSORB_HELD; SNAPSHOT: of its round, the same at all
+                             members, pairs and groups (whose key is the number alone) */
     struct command_over over;
     enum score_reason score;
     const char *reason; /* SCORE: a string literal; NULL of SCORE_COMMITTED */
@@ -261,8 +262,8 @@ struct chunk_use {
     bool is_passed_on;  /* DATA_MEAN: keep the encoded chunk in the MEAN buffer */
     bool wants_hash;    /* the hash that it is reported with is looked at: else zeros will do */
     bool is_staged;     /* it counts only by COMMAND_EDGE; until then it is in `slot` */
-    uint32_t slot;   /* group: place in START, of who sent it; DATA_MEAN: our own */
-    uint32_t mirror; /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
+    uint32_t slot;      /* group: place in START, of who sent it; DATA_MEAN: our own */
+    uint32_t mirror;    /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
 };
 
 enum { SHARES_MAX = 4 }; /* push: under way at once, at most one a receiver */
@@ -289,13 +290,13 @@ struct exchange_counts {
     uint64_t retry_ns;                  /* pair, push: when who was busy may be free; push: or 0 */
     const char *last_abort;             /* string literal or NULL */
     uint64_t judged, clipped; /* pair, edges: planes that counted; of these, for less than whole */
-    bool has_weight;                    /* push, and the next four with it */
-    double weight;                      /* of the live model; 1 is an equal part */
-    uint32_t custody;                   /* shares sent and not acknowledged ... */
-    struct round_key held[SHARES_MAX];  /* ... and their keys, in the order of save() */
-    double custody_weight;              /* of these together */
-    uint64_t returned;                  /* shares that came back */
-    uint64_t received;                  /* shares of others that count */
+    bool has_weight;          /* push, and the next four with it */
+    double weight;            /* of the live model; 1 is an equal part */
+    uint32_t custody;         /* shares sent and not acknowledged ... */
+    struct round_key held[SHARES_MAX]; /* ... and their keys, in the order of save() */
+    double custody_weight;             /* of these together */
+    uint64_t returned;                 /* shares that came back */
+    uint64_t received;                 /* shares of others that count */
 };
 
 struct exchange {

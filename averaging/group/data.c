@@ -43,6 +43,8 @@ static void parties_fill(struct group *group, const struct message_form *start)
 
 void group_data_begin(struct group *group, const struct message_form *start, struct commands *out)
 {
+    struct command *snapshot;
+
     group->stream = group_stream(group->proposer, start->round);
     group->start = group_start_digest(start);
     group->has_charged = false;
@@ -67,7 +69,8 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     group->form.statements_bytes = 0;
     group_become(group, GROUP_SNAPSHOT);
     group->snapshot_ns = group->now_ns;
-    (void)commands_add(out, COMMAND_SNAPSHOT);
+    snapshot = commands_add(out, COMMAND_SNAPSHOT);
+    if (snapshot != NULL) snapshot->key.counter = start->round;
 }
 
 /* ---- sending ---- */

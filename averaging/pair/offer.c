@@ -27,8 +27,11 @@ static void round_reset(struct pair *pair, bool is_initiator, struct member_ref 
 
 static void take_snapshot(struct pair *pair, struct commands *out)
 {
+    struct command *snapshot;
+
     pair_become(pair, PAIR_SNAPSHOT);
-    (void)commands_add(out, COMMAND_SNAPSHOT);
+    snapshot = commands_add(out, COMMAND_SNAPSHOT);
+    if (snapshot != NULL) snapshot->key = pair->swap.key;
 }
 
 enum rc pair_begin(struct exchange *exchange, const struct round_members *members, uint64_t samples,

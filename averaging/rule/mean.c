@@ -25,8 +25,9 @@
 #define MET    (-2.0f)
 
 struct rule {
-    size_t values, grains;
-    size_t model; /* behind so many values lies a tracker */
+    size_t most;           /* values there is memory for */
+    size_t values, grains; /* of a round; of all there is memory for */
+    size_t model;          /* behind so many values lies a tracker */
     bool is_begun;
     const float *own;   /* of a round; NULL: all of it meets */
     float *scratch;     /* [values] */
@@ -55,7 +56,7 @@ static struct rule *mean_create(size_t values, const struct rule_settings *setti
     if (values > PTRDIFF_MAX / sizeof(float)) return NULL;
     rule = mem_alloc(sizeof *rule);
     if (rule == NULL) return NULL;
-    rule->values = values;
+    rule->most = rule->values = values;
     rule->model = settings != NULL && settings->stepped > 0 ? settings->stepped : values;
     CHECK(rule->model <= values);
     rule->grains = values / RULE_GRAIN + (values % RULE_GRAIN != 0);
@@ -98,7 +99,8 @@ static void mean_forget(struct rule *rule)
 
 static void mean_begin(struct rule *rule, const struct rule_view *view)
 {
-    CHECK(view->values == rule->values);
+    CHECK(view->values <= rule->most);
+    rule->values = view->values;
     rule->is_begun = true;
     rule->own = view->own;
     rule->met = NULL;

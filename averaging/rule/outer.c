@@ -52,13 +52,14 @@ struct rule {
     struct rule *mean; /* a rule_mean, which gathers and agrees */
     enum outer_kind kind;
     struct rule_settings settings;
-    size_t values;
+    size_t most;   /* values there is memory for */
+    size_t values; /* of the latest round */
     uint32_t members;
     uint64_t pushes;  /* elastic: rounds since the model was pulled */
     bool is_anchored; /* anchor and momentum are in force */
     const float *own; /* NULL between rounds */
-    float *anchor;    /* [values] */
-    float *momentum;  /* [values]; NULL: elastic and sparse have none */
+    float *anchor;    /* [most] */
+    float *momentum;  /* [most]; NULL: elastic and sparse have none */
 };
 
 static void outer_destroy(struct rule *rule)
@@ -81,7 +82,7 @@ static struct rule *outer_create(enum outer_kind kind, size_t values,
     if (rule == NULL) return NULL;
     rule->kind = kind;
     rule->settings = *settings;
-    rule->values = values;
+    rule->most = rule->values = values;
     rule->members = 1;
     rule->mean = rule_mean.create(values, NULL);
     rule->anchor = mem_aligned(values * sizeof(float));
@@ -167,7 +168,9 @@ static void outer_forget(struct rule *rule)
 
 static void outer_begin(struct rule *rule, const struct rule_view *view)
 {
+    CHECK(view->values <= rule->most);
     rule->own = view->own;
+    rule->values = view->values;
     rule_mean.begin(rule->mean, view);
 }
 
@@ -378,13 +381,12 @@ static void outer_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
     rule->own = NULL;
 }
 
-#define OUTER_OPS(create_, name_, pull_, by_sender_)                                                           \
+#define OUTER_OPS(create_, name_, pull_, by_sender_)                                               \
     {                                                                                              \
         .name = (name_), .is_outer = true, .by_sender = (by_sender_), .create = (create_),         \
-        .destroy = outer_destroy,                                                                  \
-        .set_members = outer_set_members, .state = outer_state, .restore = outer_restore,          \
-        .replace = outer_replace,                                                                  \
-        .pull = (pull_), .forget = outer_forget, .begin = outer_begin, .absorb = outer_absorb,     \
+        .destroy = outer_destroy, .set_members = outer_set_members, .state = outer_state,          \
+        .restore = outer_restore, .replace = outer_replace, .pull = (pull_),                       \
+        .forget = outer_forget, .begin = outer_begin, .absorb = outer_absorb,                      \
         .reduce = outer_reduce, .agree = outer_agree, .settle = outer_settle,                      \
         .cancel = outer_cancel, .squared_distance = outer_squared_distance,                        \
     }

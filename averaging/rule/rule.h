@@ -20,7 +20,8 @@ struct range {
 struct rule_view {
     const float *own; /* [values]: what we told the others, i.e. decode(encode(snapshot)). NULL:
                          every range of this round only meets */
-    size_t values;
+    size_t values;    /* of this round; rule_mean and the outer rules can have fewer than they were
+                         created for, and then what they keep is of as many */
 };
 
 struct rule_settings { /* of the outer rules; the mean has none */
@@ -128,7 +129,8 @@ struct rule_ops {
 
     /** Before encoding: the snapshot becomes what the others are told. NULL: it is that already.
      *  `has_moved`: there were steps since the last round. settle() gives the difference to the
-     *  model all the same; in rounds of groups the first plane of state() is then where it leads. */
+     *  model all the same; in rounds of groups the first plane of state() is then where it leads.
+     */
     void (*prepare)(struct rule *rule, float *snapshot, bool has_moved);
 };
 

@@ -109,6 +109,10 @@ static enum rc match_feedback(struct strategy *strategy, struct fault *why)
                  "hold; use --topology complete";
     } else if (strategy->at_end || strategy->mixes_answers) {
         reason = "no round follows in which what is left out could come; leave +ef out";
+    } else if (strategy_cover(strategy) > 1) {
+        reason =
+            "rounds carry a part of the model each, and what is left out is kept for all of it; "
+            "leave +ef out";
     } else if (strategy->rule == &rule_elastic) {
         reason = "a spring leaves most of the difference where it is, so that would be sent "
                  "again each round; use another rule, or leave +ef out";
@@ -279,7 +283,8 @@ static const char *why_no_aggregate(const struct strategy *strategy)
         return "each one's own values are needed, not sums of several; use group:direct";
     }
     if (strategy->has_feedback) {
-        return "differences are cut to what is usual among them instead, by each member itself; use "
+        return "differences are cut to what is usual among them instead, by each member itself; "
+               "use "
                "--robust clip";
     }
     if (aggregate->wants_usual && strategy->at_end) {
@@ -463,6 +468,63 @@ static enum rc match_answers(struct strategy *strategy, struct fault *why)
     return RC_OK;
 }
 
+/* Rounds that carry a part of the model. A fragment's anchor is the same values each time; values
+ * that are drawn have none in common. */
+static enum rc match_parts(struct strategy *strategy, struct fault *why)
+{
+    const bool is_outer = strategy->rule->is_outer;
+    const char *reason = NULL;
+
+    if (strategy->fragments == 1) strategy->fragments = 0;
+    if (strategy_cover(strategy) == 1) return RC_OK;
+    if (strategy->exchange->is_graph || strategy->exchange == &exchange_push) {
+        reason = "members of a round must agree on what it carries; use --exchange group or pair";
+    } else if (strategy->rule != &rule_mean && (!is_outer || strategy->slots > 0)) {
+        reason = "its rule keeps something that rounds of other values know nothing of; leave "
+                 "--rule out";
+    } else if (strategy->rule == &rule_elastic) {
+        reason = "springs pull the whole of the model to one centre; leave --rule elastic out";
+    } else if (strategy->fragments > 0 && strategy->topology.kind == TOPOLOGY_GRID) {
+        reason = "where lines and fragments both go by the round's number, one would only meet the "
+                 "other in part; leave --topology grid out";
+    } else if (strategy->moments != MOMENTS_KEEP) {
+        reason = "the optimizer's buffers are of all values; leave --moments out";
+    }
+    if (reason == NULL) return RC_OK;
+    return fault_set(why, RC_USAGE, "--averaging %s: a round carries a part of the model, and %s",
+                     strategy->name, reason);
+}
+
+/* A fragment is due every H/P steps, and no sooner than the one before it is back. */
+static enum rc match_fragments(const struct strategy_specs *specs, struct strategy *strategy,
+                               struct fault *why)
+{
+    const uint64_t fragments = strategy_cover(strategy), steps = strategy->every_steps;
+
+    if (strategy->blends && !strategy->exchange->is_group) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: two that meet move by exact negatives, and with a they "
+                         "would not; use --exchange group",
+                         strategy->name);
+    }
+    if (strategy->waits && !(strategy->local_share > 0)) strategy->blends = false;
+    if (strategy->slots > 0 || strategy_is_given(specs->pace)) return RC_OK;
+    if (steps % fragments != 0) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: H=%llu is not a multiple of P=%llu: a fragment is due "
+                         "every H/P steps",
+                         strategy->name, (unsigned long long)steps, (unsigned long long)fragments);
+    }
+    strategy->every_steps = steps / fragments;
+    if (!strategy->rule->is_outer || strategy->stale_steps == 0) return RC_OK;
+    if (strategy->stale_steps < strategy->every_steps) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging %s: tau=%llu steps beside a round, and %llu later the next is "
+                     "due; tau must be less",
+                     strategy->name, (unsigned long long)strategy->stale_steps,
+                     (unsigned long long)strategy->every_steps);
+}
+
 static bool is_defence(const char *robust)
 {
     return strategy_is_given(robust) && strcmp(robust, "auto") != 0 && strcmp(robust, "none") != 0;
@@ -474,14 +536,13 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
 {
     const struct {
         const char *flag, *value;
-    } parts[] = {
-        {"topology", specs->topology},
-        {"exchange", specs->exchange},
-        {"codec", specs->codec},
-        {"rule", specs->rule},
-        {"pace", specs->pace},
-        {"robust", is_defence(specs->robust) ? specs->robust : NULL},
-        {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
+    } parts[] = {{"topology", specs->topology},
+                 {"exchange", specs->exchange},
+                 {"codec", specs->codec},
+                 {"rule", specs->rule},
+                 {"pace", specs->pace},
+                 {"robust", is_defence(specs->robust) ? specs->robust : NULL},
+                 {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
 
     for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
         if (!strategy_is_given(parts[i].value)) continue;
@@ -514,6 +575,8 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_rule(strategy, why);
     if (rc == RC_OK) rc = match_accelerated(strategy, why);
     if (rc == RC_OK) rc = match_answers(strategy, why);
+    if (rc == RC_OK) rc = match_parts(strategy, why);
+    if (rc == RC_OK) rc = match_fragments(specs, strategy, why);
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
     if (rc == RC_OK) rc = match_moments(strategy, why);
     if (rc == RC_OK) rc = match_robust(specs, strategy, why);

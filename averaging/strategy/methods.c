@@ -34,6 +34,14 @@
     {                                                                                              \
         .rate = 0.7f                                                                               \
     }
+#define OUTER_STREAMING                                                                            \
+    {                                                                                              \
+        .rate = 0.4f, .momentum = 0.9f, .has_momentum = true                                       \
+    }
+#define STEPS_BESIDE                                                                               \
+    {                                                                                              \
+        .key = "tau", .kind = SETTING_BESIDE                                                       \
+    }
 #define STEPS_H                                                                                    \
     {                                                                                              \
         .key = "H", .kind = SETTING_EVERY                                                          \
@@ -101,8 +109,8 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_GRID, .group_size = 8},
      .settings = {STEPS_H}},
-    /* Block momentum every H steps (50): H=N, lr=X (1), momentum=X (1 - 1/n). Chen and Huo
-     * 2016. */
+    /* Block momentum every H steps (50): H=N, lr=X (1), momentum=X (1 - 1/n), tau=N (0: steps
+     * beside a round). Chen and Huo 2016. */
     {.name = "bmuf",
      .is_averaging = true,
      .waits = true,
@@ -112,9 +120,10 @@ static const struct method methods[] = {
      .rule_settings = OUTER_BLOCK,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
-    /* Slow momentum every H steps (12): H=N, lr=X (1), momentum=X (0.5). Wang et al. 2019,
-     * arXiv:1910.00643. */
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  STEPS_BESIDE}},
+    /* Slow momentum every H steps (12): H=N, lr=X (1), momentum=X (0.5), tau=N (0: steps beside a
+     * round). Wang et al. 2019, arXiv:1910.00643. */
     {.name = "slowmo",
      .is_averaging = true,
      .waits = true,
@@ -124,9 +133,10 @@ static const struct method methods[] = {
      .rule_settings = OUTER_SLOW,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
-    /* An outer Nesterov step every H steps (100): H=N, lr=X (0.7), momentum=X (0.9). Douillard
-     * et al. 2023, arXiv:2311.08105. */
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  STEPS_BESIDE}},
+    /* An outer Nesterov step every H steps (100): H=N, lr=X (0.7), momentum=X (0.9), tau=N (0:
+     * steps beside a round). Douillard et al. 2023, arXiv:2311.08105. */
     {.name = "diloco",
      .is_averaging = true,
      .waits = true,
@@ -135,6 +145,26 @@ static const struct method methods[] = {
      .rule = &rule_nesterov,
      .rule_settings = OUTER_NESTEROV,
      .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  STEPS_BESIDE}},
+    /* Diloco in fragments (P=4), one every H/P steps (H=100) while training goes on for tau steps
+     * (5), of which a (0.5) stays: H=N, P=N, tau=N, a=X, lr=X (0.4), momentum=X (0.9). Douillard et
+     * al. 2025, arXiv:2501.18512. */
+    {.name = "streaming-diloco",
+     .is_averaging = true,
+     .stale_steps = 5,
+     .fragments = 4,
+     .blends = true,
+     .local_share = 0.5f,
+     .every_steps = 100,
+     .exchange = &exchange_group,
+     .rule = &rule_nesterov,
+     .rule_settings = OUTER_STREAMING,
+     .settings = {STEPS_H,
+                  {.key = "P", .kind = SETTING_FRAGMENTS},
+                  STEPS_BESIDE,
+                  {.key = "a", .kind = SETTING_LOCAL, .min = 0, .max = 0.99},
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
     /* Diloco around Muon, with longer outer steps, every H steps (30): H=N, lr=X (0.9),
@@ -164,6 +194,32 @@ static const struct method methods[] = {
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "beta", .kind = SETTING_DECAY, .min = 0, .max = 1}}},
+    /* The mean of a share p of the values (0.005) every H steps (1), each met once in 1/p rounds,
+     * while training goes on for tau steps (10): H=N, p=X, tau=N. Beton et al. 2025, SPARTA,
+     * OpenReview stFPf3gzq1. */
+    {.name = "sparta",
+     .is_averaging = true,
+     .stale_steps = 10,
+     .slots = 200,
+     .every_steps = 1,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .settings = {STEPS_H,
+                  {.key = "p", .kind = SETTING_CARRIED, .min = 1e-4, .max = 0.5},
+                  STEPS_BESIDE}},
+    /* Local steps, and the mean of a share p of the values (0.1) every H steps (16), to which what
+     * the tau steps beside it (8) add is added: H=N, p=X, tau=N. LOSCAR-SGD 2026,
+     * arXiv:2605.20866. */
+    {.name = "loscar",
+     .is_averaging = true,
+     .stale_steps = 8,
+     .slots = 10,
+     .every_steps = 16,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .settings = {STEPS_H,
+                  {.key = "p", .kind = SETTING_CARRIED, .min = 1e-4, .max = 0.5},
+                  STEPS_BESIDE}},
     /* Springs to a centre that all keep, every tau steps (10): tau=N, or push=N (the centre)
      * and pull=N (the models), beta=X (0.9), or rho=X, a peer's own pull (beta/n). Zhang et al.
      * 2014, arXiv:1412.6651. */

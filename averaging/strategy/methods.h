@@ -9,29 +9,33 @@ enum { METHOD_KEYS_MAX = 6 };
 enum { COMPLETE_MAX = 16, GROUP_DEFAULT = 8 };
 
 enum setting_kind {
-    SETTING_EVERY,    /* steps between rounds */
-    SETTING_PUSH,     /* elastic: steps between rounds, where pulls have a period of their own */
-    SETTING_PULL,     /* elastic: of the pulls */
-    SETTING_SWITCH,   /* steps before which every step has a round */
-    SETTING_RATE,     /* of the rule */
-    SETTING_MOMENTUM, /* of the rule */
-    SETTING_QUASI,    /* momentum of the mixed model's movement */
-    SETTING_DECAY,    /* of what error feedback keeps */
-    SETTING_SHARE,    /* of the rule, in place of a rate */
-    SETTING_WAY,      /* of the rule: how much of the way to the others */
-    SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
-    SETTING_ALPHA,    /* of springs */
-    SETTING_BETA,     /* the same, as a share of the graph's weights */
-    SETTING_STALE,    /* steps between snapshot and result */
-    SETTING_CHANCE,   /* of a round */
-    SETTING_MARGIN,   /* population: another is better by that */
-    SETTING_SPREAD,   /* population: rates begin at what was given, times 1/X to X */
-    SETTING_RESAMPLE, /* population: the probability that a rate is drawn anew */
-    SETTING_WEIGHT,   /* of others' answers in the loss */
-    SETTING_SAMPLES,  /* asked about */
-    SETTING_PART,     /* of the training data that is asked about */
-    SETTING_BURN,     /* steps before which nothing is learned from answers */
-    SETTING_COMPRESS  /* steps after a round in which something is */
+    SETTING_EVERY,     /* steps between rounds */
+    SETTING_PUSH,      /* elastic: steps between rounds, where pulls have a period of their own */
+    SETTING_PULL,      /* elastic: of the pulls */
+    SETTING_SWITCH,    /* steps before which every step has a round */
+    SETTING_RATE,      /* of the rule */
+    SETTING_MOMENTUM,  /* of the rule */
+    SETTING_QUASI,     /* momentum of the mixed model's movement */
+    SETTING_DECAY,     /* of what error feedback keeps */
+    SETTING_SHARE,     /* of the rule, in place of a rate */
+    SETTING_WAY,       /* of the rule: how much of the way to the others */
+    SETTING_ORDER,     /* adapt, then combine (atc), or the other way round (cta) */
+    SETTING_ALPHA,     /* of springs */
+    SETTING_BETA,      /* the same, as a share of the graph's weights */
+    SETTING_BESIDE,    /* steps beside a round; 0: it is waited for */
+    SETTING_FRAGMENTS, /* a round carries one of */
+    SETTING_CARRIED,   /* the share of the values that a round carries */
+    SETTING_LOCAL,     /* what the steps beside a round count of what they would */
+    SETTING_STALE,     /* steps between snapshot and result */
+    SETTING_CHANCE,    /* of a round */
+    SETTING_MARGIN,    /* population: another is better by that */
+    SETTING_SPREAD,    /* population: rates begin at what was given, times 1/X to X */
+    SETTING_RESAMPLE,  /* population: the probability that a rate is drawn anew */
+    SETTING_WEIGHT,    /* of others' answers in the loss */
+    SETTING_SAMPLES,   /* asked about */
+    SETTING_PART,      /* of the training data that is asked about */
+    SETTING_BURN,      /* steps before which nothing is learned from answers */
+    SETTING_COMPRESS   /* steps after a round in which something is */
 };
 
 struct setting {
@@ -45,6 +49,9 @@ struct method {
     bool is_averaging, is_population;
     bool waits, overlaps;
     float beta; /* of edges */
+    uint32_t fragments, slots;
+    bool blends;
+    float local_share;
     bool tracks;
     float quasi_global;
     const char *optimizer; /* that goes with it, if none is given; or NULL */

@@ -5,6 +5,7 @@
 #include "averaging/strategy/match.h"
 
 #include "averaging/codec/delta.h"
+#include "averaging/codec/mask.h"
 #include "base/check.h"
 #include "base/units.h"
 #include "base/words.h"
@@ -89,6 +90,42 @@ static enum rc parse_chance(const char *spec, const char *value, const struct se
     return rc;
 }
 
+/* Steps beside a round; with none training waits for it. */
+static enum rc parse_beside(const char *spec, const char *value, struct strategy *strategy,
+                            struct fault *why)
+{
+    strategy->stale_steps = 0;
+    strategy->waits = strcmp(value, "0") == 0;
+    if (strategy->waits) return RC_OK;
+    return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
+}
+
+static enum rc parse_fragments(const char *spec, const char *value, uint32_t *fragments,
+                               struct fault *why)
+{
+    uint64_t count;
+
+    if (!units_parse_count(value, &count) || count == 0 || count > MASK_FRAGMENTS_MAX) {
+        return fault_set(why, RC_PARSE,
+                         "--averaging %s: column %zu: \"%s\" is not a count of fragments from 1 to "
+                         "%d",
+                         spec, (size_t)(value - spec) + 1, value, MASK_FRAGMENTS_MAX);
+    }
+    *fragments = (uint32_t)count;
+    return RC_OK;
+}
+
+/* One in so many values, to the nearest whole number. */
+static enum rc parse_carried(const char *spec, const char *value, const struct setting *setting,
+                             uint32_t *slots, struct fault *why)
+{
+    float share = 0;
+    enum rc rc = parse_share(spec, value, setting, &share, why);
+
+    if (rc == RC_OK) *slots = (uint32_t)(1 / (double)share + 0.5);
+    return rc;
+}
+
 static enum rc parse_order(const char *spec, const char *value, struct strategy *strategy,
                            struct fault *why)
 {
@@ -128,6 +165,14 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_share(spec, value, setting, &strategy->feedback_decay, why);
     case SETTING_STALE:
         return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
+    case SETTING_BESIDE:
+        return parse_beside(spec, value, strategy, why);
+    case SETTING_FRAGMENTS:
+        return parse_fragments(spec, value, &strategy->fragments, why);
+    case SETTING_CARRIED:
+        return parse_carried(spec, value, setting, &strategy->slots, why);
+    case SETTING_LOCAL:
+        return parse_share(spec, value, setting, &strategy->local_share, why);
     case SETTING_CHANCE:
         return parse_chance(spec, value, setting, &strategy->chance, why);
     case SETTING_MARGIN:
@@ -295,6 +340,10 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->optimizer = method->optimizer;
     strategy->tracks = method->tracks;
     strategy->quasi_global = method->quasi_global;
+    strategy->fragments = method->fragments;
+    strategy->slots = method->slots;
+    strategy->blends = method->blends;
+    strategy->local_share = method->local_share;
     strategy->mixes_answers = method->mixes_answers;
     strategy->answers = method->answers;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
@@ -423,12 +472,12 @@ static enum rc parse_codec(const char *spec, struct strategy *strategy, struct f
         const char *value = suffix + 4;
 
         if (!is_named || (suffix[3] != '\0' && suffix[3] != ':')) {
-            return fault_set(why, RC_PARSE,
-                             "--codec %s: column %zu: expected +ef, or +ef:DECAY, for error feedback",
-                             spec, count + 1);
+            return fault_set(
+                why, RC_PARSE,
+                "--codec %s: column %zu: expected +ef, or +ef:DECAY, for error feedback", spec,
+                count + 1);
         }
-        if (suffix[3] == ':' &&
-            (!units_parse_share(value, &decay) || decay < 0 || decay > 1)) {
+        if (suffix[3] == ':' && (!units_parse_share(value, &decay) || decay < 0 || decay > 1)) {
             return fault_set(why, RC_PARSE,
                              "--codec %s: column %zu: \"%s\" is not a number from 0 to 1", spec,
                              count + 5, value);
@@ -531,6 +580,13 @@ bool strategy_may_relay(const struct strategy *strategy)
 {
     return strategy->codec.traits.is_fine && !strategy->clips && !strategy->has_feedback &&
            strategy->aggregate.ops == NULL && strategy->exchange->is_group;
+}
+
+uint32_t strategy_cover(const struct strategy *strategy)
+{
+    uint32_t rounds = strategy->fragments > 0 ? strategy->fragments : strategy->slots;
+
+    return strategy->is_averaging && rounds > 1 ? rounds : 1;
 }
 
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step)

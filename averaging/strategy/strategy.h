@@ -46,7 +46,7 @@ struct strategy {
     bool waits;           /* no step is taken between a round's snapshot and its result */
     bool overlaps;        /* steps are, but none past the border at which the next round is due */
     bool at_end;          /* one round, when all have reached their goals; no pace */
-    uint64_t stale_steps; /* push: steps are, but at most so many; 0: any number */
+    uint64_t stale_steps; /* steps are, but at most so many; 0: any number */
     double chance;        /* push, pair: a round is begun with this probability; 0: always */
     bool steps_by_weight; /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
@@ -54,6 +54,10 @@ struct strategy {
     enum moments moments;
     bool mixes_answers; /* and no parameters: `answers` */
     struct strategy_answers answers;
+    uint32_t fragments; /* a round carries one of so many (averaging/codec/mask.h); 0: all */
+    uint32_t slots;     /* or one of so many values; 0: all */
+    bool blends; /* what steps beside a round add counts `local_share`, what it says the rest */
+    float local_share;  /* in [0, 1) */
     bool tracks;        /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
     float quasi_global; /* momentum formed from how the mixed model moves, in (0, 1):
                            peer/node/lane/quasi_global.c; 0: there is none */
@@ -65,7 +69,7 @@ struct strategy {
     struct codec codec;
     bool has_feedback; /* what travels are differences, and what the codec leaves out of them comes
                           later: averaging/codec/delta.h */
-    float feedback_decay; /* of what is left out, each round */
+    float feedback_decay;                 /* of what is left out, each round */
     char codec_text[STRATEGY_CODEC_TEXT]; /* as --codec names all of this */
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
@@ -98,6 +102,8 @@ size_t strategy_chunk_bytes(const struct strategy *strategy);
 bool strategy_may_relay(const struct strategy *strategy);
 /** Steps are taken while a group forms, without end: who waits for the others loses nothing. */
 bool strategy_is_patient(const struct strategy *strategy);
+/** So many rounds carry the whole of the plane. */
+uint32_t strategy_cover(const struct strategy *strategy);
 /** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that

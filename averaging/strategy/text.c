@@ -117,12 +117,25 @@ void strategy_name_codec(struct strategy *strategy)
     CHECK(count > 0 && (size_t)count < sizeof strategy->codec_text);
 }
 
+/* " of one of 4 fragments", " of 1 in 200 values" */
+static void describe_part(const struct strategy *strategy, char *text, size_t cap)
+{
+    text[0] = '\0';
+    if (strategy_cover(strategy) == 1) return;
+    if (strategy->fragments > 0) {
+        snprintf(text, cap, " of one of %u fragments", strategy->fragments);
+    } else {
+        snprintf(text, cap, " of 1 in %u values", strategy->slots);
+    }
+}
+
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
     char momentum[48] = "";
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "", answers[160];
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";
+    char part[40], share[32] = "";
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -143,6 +156,7 @@ void strategy_describe(struct strategy *strategy)
     describe_pace(strategy, pace, sizeof pace);
     describe_rule(strategy, rule, sizeof rule);
     describe_answers(strategy, answers, sizeof answers);
+    describe_part(strategy, part, sizeof part);
     snprintf(exchange, sizeof exchange, "%s%s%s", strategy->exchange->name, is_group ? ":" : "",
              is_group ? schedule_name(strategy->schedule) : "");
     if (strategy->waits) {
@@ -150,8 +164,11 @@ void strategy_describe(struct strategy *strategy)
     } else if (strategy->overlaps) {
         snprintf(waits, sizeof waits, ", and steps go on till the next");
     } else if (strategy->stale_steps > 0) {
-        snprintf(waits, sizeof waits, ", at most %llu steps beside a round",
-                 (unsigned long long)strategy->stale_steps);
+        if (strategy->blends) {
+            snprintf(share, sizeof share, " that count %g", (double)strategy->local_share);
+        }
+        snprintf(waits, sizeof waits, ", at most %llu steps%s beside a round",
+                 (unsigned long long)strategy->stale_steps, share);
     }
     if (strategy->aggregate.ops != NULL) {
         aggregate_format(&strategy->aggregate, robust, sizeof robust);
@@ -163,8 +180,8 @@ void strategy_describe(struct strategy *strategy)
                  (double)strategy->quasi_global);
     }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s", strategy->name, pace,
-             waits, exchange, topology, strategy->codec_text, rule, answers, momentum,
+             "%s: %s%s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s", strategy->name, pace,
+             part, waits, exchange, topology, strategy->codec_text, rule, answers, momentum,
              robust[0] == '\0' ? "" : ", robust ", robust, moments[strategy->moments]);
 }
 
@@ -191,21 +208,21 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
 
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap)
 {
-    char step[64];
+    char step[64], part[40];
     int count;
 
     describe_step(strategy, step, sizeof step);
+    describe_part(strategy, part, sizeof part);
     if (!strategy->is_averaging) {
         count = snprintf(text, cap, "wire %d, %s", WIRE_VERSION,
                          strategy->is_population ? "population" : "none");
     } else {
-        count =
-            snprintf(text, cap, "wire %d, %s%sexchange %s, codec %s%s, rule %s%s%s%s", WIRE_VERSION,
-                     strategy->mixes_answers ? METHOD_ANSWERS : "",
-                     strategy->at_end ? "once, " : "", strategy->exchange->name,
-                     strategy->codec.name, strategy->has_feedback ? "+ef" : "",
-                     strategy->tracks ? "tracking" : strategy->rule->name,
-                     step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
+        count = snprintf(text, cap, "wire %d, %s%sexchange %s%s, codec %s%s, rule %s%s%s%s",
+                         WIRE_VERSION, strategy->mixes_answers ? METHOD_ANSWERS : "",
+                         strategy->at_end ? "once, " : "", strategy->exchange->name, part,
+                         strategy->codec.name, strategy->has_feedback ? "+ef" : "",
+                         strategy->tracks ? "tracking" : strategy->rule->name, step,
+                         moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
     }
     CHECK(count > 0 && (size_t)count < cap);
 }

@@ -17,13 +17,15 @@ enum { NAME_HEX = 16, LINE_BYTES = 256, CHUNK_TEXT = 2 * NAME_HEX + 24 };
 struct audit {
     char *path;
     size_t values;
-    uint32_t chunks;
+    uint32_t chunks; /* of a round, as the next */
+    struct mask_layout layout;
     float *plane, *after; /* [values] */
     struct digest last;   /* of the plane, when the last job had ended */
     bool has_last;
     atomic_bool has_failed;
-    float *heard;   /* [values] */
-    uint8_t *kinds; /* [chunks] 1 + data_kind of what was heard; 0: nothing */
+    float *heard;   /* [values]; a round has no more */
+    uint8_t *kinds; /* [chunks], of as many as the plane has; 1 + data_kind of what was heard; 0:
+                       nothing */
 };
 
 /* Enough of a hash to tell planes apart. */
@@ -80,6 +82,7 @@ enum rc audit_open(const char *path, size_t values, struct audit **out, struct f
     if (audit == NULL) return fault_set(why, RC_NOMEM, "--audit: out of memory");
     audit->values = values;
     audit->chunks = (uint32_t)((values + CHUNK_VALUES - 1) / CHUNK_VALUES);
+    audit->layout = (struct mask_layout){.values = values, .chunk_values = CHUNK_VALUES};
     audit->path = mem_alloc(strlen(path) + 1);
     audit->plane = mem_aligned(values * sizeof(float));
     audit->after = mem_aligned(values * sizeof(float));
@@ -161,9 +164,10 @@ void audit_leave(struct audit *audit, struct learner *learner, enum audit_change
 
 static struct range chunk_range(const struct audit *audit, uint32_t chunk)
 {
-    size_t first = (size_t)chunk * CHUNK_VALUES, left = audit->values - first;
+    size_t most = audit->layout.chunk_values, first = (size_t)chunk * most;
+    size_t left = audit->layout.values - first;
 
-    return (struct range){first, left < CHUNK_VALUES ? left : CHUNK_VALUES};
+    return (struct range){first, left < most ? left : most};
 }
 
 static struct name name_of_range(const float *plane, struct range range)
@@ -171,9 +175,13 @@ static struct name name_of_range(const float *plane, struct range range)
     return name_of(plane + range.first, range.count * sizeof(float));
 }
 
-void audit_told(struct audit *audit, const float *own)
+void audit_told(struct audit *audit, const float *own, const struct mask_layout *layout)
 {
     if (audit == NULL) return;
+    audit->layout = *layout;
+    if (audit->layout.values > audit->values) audit->layout.values = audit->values; /* a tracker */
+    audit->chunks =
+        (uint32_t)((audit->layout.values + layout->chunk_values - 1) / layout->chunk_values);
     memset(audit->kinds, 0, audit->chunks);
     for (uint32_t chunk = 0; chunk < audit->chunks; chunk++) {
         say(audit, "told %u %s", chunk, name_of_range(own, chunk_range(audit, chunk)).text);
@@ -184,8 +192,8 @@ void audit_heard(struct audit *audit, enum data_kind kind, struct range range, c
 {
     uint32_t chunk;
 
-    if (audit == NULL || range.first + range.count > audit->values) return; /* a tracker */
-    chunk = (uint32_t)(range.first / CHUNK_VALUES);
+    if (audit == NULL || range.first + range.count > audit->layout.values) return; /* a tracker */
+    chunk = (uint32_t)(range.first / audit->layout.chunk_values);
     memcpy(audit->heard + range.first, values, range.count * sizeof(float));
     audit->kinds[chunk] = (uint8_t)(1 + kind);
 }
@@ -194,7 +202,7 @@ void audit_reduced(struct audit *audit, struct range range, const float *values)
 {
     if (audit == NULL) return;
     audit_heard(audit, DATA_MEAN, range, values);
-    say(audit, "mean %zu %s", range.first / CHUNK_VALUES,
+    say(audit, "mean %zu %s", range.first / audit->layout.chunk_values,
         name_of(values, range.count * sizeof(float)).text);
 }
 

@@ -22,6 +22,7 @@
 #ifndef GRAPEVINE_PEER_ROUND_AUDIT_H
 #define GRAPEVINE_PEER_ROUND_AUDIT_H
 
+#include "averaging/codec/mask.h"
 #include "averaging/rule/rule.h"
 #include "gossip/wire/messages.h"
 #include "replica/learners/learner.h"
@@ -49,10 +50,11 @@ struct audit_round {
     uint32_t members;
     bool is_doubt;
     bool is_mean;            /* the rule is the plain mean: the difference can be checked */
-    const float *own;        /* [values] what was told */
-    const float *difference; /* [values] */
+    const float *own;        /* [layout.values] what was told */
+    const float *difference; /* [layout.values] */
 };
-void audit_told(struct audit *audit, const float *own);
+/** `layout`: of the planes of this round, up to the next call; borrowed for the call. */
+void audit_told(struct audit *audit, const float *own, const struct mask_layout *layout);
 void audit_heard(struct audit *audit, enum data_kind kind, struct range range, const float *values);
 /** The same, of this peer's own part: it is what the others hear. */
 void audit_reduced(struct audit *audit, struct range range, const float *values);

@@ -18,7 +18,7 @@ bool round_keeps_centre(const struct round *round)
 void round_centre_begin(struct round *round)
 {
     if (round->centre == NULL || round->has_centre) return;
-    memcpy(round->centre, round->own, round->options.values * sizeof(float));
+    memcpy(round->centre, round->own, round->layout.values * sizeof(float));
     round->has_centre = true;
 }
 

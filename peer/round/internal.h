@@ -10,6 +10,7 @@
  *   held.c  planes of shares in custody
  *   promises.c memory for what was promised, rounds in doubt
  *   trace.c rounds in a trace
+ *   part.c  which values a round carries, where these are not all
  *   life.c  memory, job plumbing, what the exchange is told from outside
  */
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
@@ -51,20 +52,20 @@ struct round_job {
     enum round_work work;
     uint64_t generation; /* of the round it belongs to */
     struct chunk_ref chunk;
-    bool is_staged;       /* DECODE: it counts with its plane */
-    uint32_t slot;        /* DECODE, EDGE: of a neighbour; of differences: see chunk_use; REDUCE: ours */
-    uint32_t mirror;      /* DECODE: where its copy is */
+    bool is_staged;  /* DECODE: it counts with its plane */
+    uint32_t slot;   /* DECODE, EDGE: of a neighbour; of differences: see chunk_use; REDUCE: ours */
+    uint32_t mirror; /* DECODE: where its copy is */
     struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
     uint32_t first, count;
     float weight, sent;
     bool passes; /* EDGE, as the next: see exchange.h */
     float shared;
-    float whole, radius; /* EDGE: see exchange.h */
+    float whole, radius;         /* EDGE: see exchange.h */
     struct gather_count guarded; /* DECODE, REDUCE, SETTLE: by --robust */
-    float scale;      /* SETTLE; DECODE: what it will most likely be */
-    uint32_t members; /* SETTLE, as the next two: which round it was */
+    float scale;                 /* SETTLE; DECODE: what it will most likely be */
+    uint32_t members;            /* SETTLE, as the next two: which round it was */
     struct round_key key;
-    uint64_t number; /* ENCODE: of the last that was settled; 0: there is none */
+    uint64_t number;             /* ENCODE: of the last that was settled; 0: there is none */
     float gradient;              /* ENCODE: of the round */
     bool has_moved;              /* ENCODE: there were steps since the last settled round */
     bool is_last;                /* ENCODE: there will be no more */
@@ -110,6 +111,8 @@ struct round_doubt {
     bool is_settling; /* a job writes its difference */
     bool is_dropped;  /* to be cleared once that job is done */
     struct round_key key;
+    struct mask mask; /* of its round, as the next */
+    struct mask_layout layout;
     float *difference; /* with scale 1, over the chunks READY promised */
     uint8_t *bitmap;   /* once resolved; of the slot, not of the doubt */
     float scale;
@@ -127,6 +130,14 @@ struct round_held {
     uint32_t jobs; /* that write or read it */
 };
 
+/* What is learned apart for each part of the plane that rounds carry. One, where they carry all. */
+struct round_part {
+    struct robust *robust;
+    bool has_settled;     /* a round of it, of this model */
+    uint64_t agreed_step; /* in the last one in which no mean was refused */
+    bool has_state;       /* the rule keeps something of it */
+};
+
 struct round {
     struct round_options options;
     const struct codec *codec; /* the strategy's */
@@ -136,6 +147,12 @@ struct round {
     struct gather *gather; /* of the exchange lane: in place of the rule's sums; NULL: these are */
     struct commands commands;
     uint32_t chunks;
+    size_t capacity;           /* the most values that a round has */
+    struct round_key wanted;   /* of the round that wants a snapshot */
+    struct mask mask;          /* of the round that took the last one, as the next */
+    struct mask_layout layout; /* of snapshot, own, centre, difference */
+    struct round_part *parts;  /* [parts_count] */
+    uint32_t parts_count;
     enum round_phase phase;
     bool is_snapshot_wanted;
     bool is_busy, begins_anew;    /* as the exchange is told: see exchange.h */
@@ -150,23 +167,33 @@ struct round {
     uint64_t begun_ns;
     struct blob *plane; /* what holds the snapshot, and is sent as it stands by a codec that loses
                            nothing; who still sends of an old one keeps it */
-    float *snapshot;    /* [values] exact, at the border */
-    float *own;         /* [values] what we told the others; == snapshot for lossless codecs. NULL:
+    float *snapshot;    /* [capacity], as are the next; exact, at the border */
+    float *own;         /* what we told the others; == snapshot for lossless codecs. NULL:
                            round_own() decodes it */
-    float *centre;      /* [values] what all held when the last round ended, which what comes is
+    float *centre;      /* what all held when the last round ended, which what comes is
                            judged by; NULL: `own` is. Of the exchange lane */
     bool has_centre;
-    float *difference;  /* [values]; while RUNNING of the chunks that met, see meet.c */
+    float *difference;  /* while RUNNING of the chunks that met, see meet.c */
     double *squares;    /* [chunks] of the exchange lane: squared norms of these, of parameters
                            alone; < 0: did not meet */
     float likely_scale; /* of them all */
     struct round_feedback *feedback; /* NULL: no differences travel */
+    /* Where a round carries a part: see part.c. NULL: it never does. */
+    float *exported; /* [values] where the learner exports to; also where we blend */
+    float *gathered; /* [capacity] where we blend */
+    float *spread;   /* [values] `difference`, where it belongs; -0 elsewhere */
+    bool has_spread; /* of `spread_mask` */
+    struct mask spread_mask;
+    float *whole_centre;               /* [values]; NaN: no round has been there */
+    float *state[RULE_STATE_MAX];      /* [values] of the rule */
+    float *state_part[RULE_STATE_MAX]; /* [capacity] */
+    size_t state_count;
     float *mirrors[MIRRORS_MAX]; /* [values] each, or NULL: copies of neighbours */
     struct digest mirror_digest; /* of `own`, which is then our copy; all zero: there is none */
     struct digest mirror_before; /* of it before its last step; the exchange's options point here */
     struct digest *mirror_hashes; /* [chunks] */
     struct blob **whole;          /* [chunks] of `own` that were asked for while RUNNING; or NULL */
-    struct robust *robust;        /* of the exchange lane */
+    struct robust *robust;        /* that of the part; of the exchange lane */
     float *scratch, *told;        /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer;          /* [chunks] encoded snapshot while RUNNING */
     struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
@@ -190,7 +217,6 @@ struct round {
      * with the next snapshot. */
     uint64_t replaced, forgotten;
     uint64_t step, settled_step; /* of the model: in the last snapshot, in the last settled one */
-    uint64_t agreed_step;        /* in the last one in which no mean was refused */
     uint64_t snapshot_ns, settled_ns; /* when they were taken */
     bool has_settled;                 /* there is one, of this model */
     bool is_last;                     /* no more steps come */
@@ -232,6 +258,27 @@ uint64_t round_seed(const struct round *round, enum data_kind kind, uint32_t chu
 /** In the lane: are these values, of a chunk that came, near enough to be taken? */
 MUST_USE enum rc round_judge(struct round *round, struct round_job *job, struct range range,
                              const float *in);
+/** The first `count` values of the snapshot are at `live`, the others in its buffer. */
+MUST_USE enum rc round_encode(struct round *round, const float *live, size_t count);
+
+/* part.c */
+bool round_part_create(struct round *round);
+void round_part_destroy(struct round *round);
+/** On the loop, before a snapshot: what the round of this key carries. */
+void round_part_choose(struct round *round, const struct round_key *key);
+/** In the lane, once ours is encoded and the rule has begun. */
+void round_part_begin(struct round *round);
+/** In the lane, after settle(). */
+void round_part_end(struct round *round);
+/** In the lane: `difference` is that of an earlier round, of `mask`. */
+void round_part_late(struct round *round, struct mask mask);
+/** The model was replaced. */
+void round_part_forget(struct round *round);
+/** See round_rule_state() and round_rule_restore(). */
+size_t round_part_state(const struct round *round, const float *planes[RULE_STATE_MAX]);
+MUST_USE enum rc round_part_restore(struct round *round, const float *const *planes, size_t count);
+/** Parameters of the plane for each that the round carries. */
+double round_part_scale(const struct round *round);
 
 /* centre.c */
 /** Is there such a plane? */
@@ -246,8 +293,8 @@ const float *round_centre(const struct round *round, struct range range, const f
 /* guard.c */
 /** False: no memory. */
 MUST_USE bool round_guard_allocate(struct round *round);
-/** In the lane: what comes of a chunk of ours or of another's, of which clip leaves `share`, is kept
- *  for the aggregate. */
+/** In the lane: what comes of a chunk of ours or of another's, of which clip leaves `share`, is
+ * kept for the aggregate. */
 MUST_USE enum rc round_guard_add(struct round *round, struct round_job *job, struct peer_id from,
                                  uint32_t chunk, const float *values, float share);
 /** In the lane, in place of the rule's reduce(). */

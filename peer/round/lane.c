@@ -32,7 +32,11 @@ struct blob *round_blob_for(struct round *round, uint32_t chunk)
     size_t most = round->codec->ops->bytes_max(round->codec, round_chunk_range(round, chunk).count);
     struct blob *blob = round->spare[chunk];
 
-    round->spare[chunk] = NULL; /* chunks keep their sizes */
+    round->spare[chunk] = NULL; /* chunks keep their sizes, where rounds all carry the same */
+    if (blob != NULL && round->options.masks != NULL) {
+        blob_unref(blob);
+        blob = NULL;
+    }
     if (blob == NULL) return blob_create(most);
     blob->count = most;
     return blob;
@@ -98,6 +102,7 @@ bool round_encodes_live(const struct round *round)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
+    if (round->options.masks != NULL) return true;
     if (round->ops->has_mirrors || rule->prepare != NULL) return false;
     if (round->feedback != NULL) return false;
     return round_offers_snapshot(round) || (is_half(round->codec) && rule->set_sent == NULL);
@@ -106,7 +111,7 @@ bool round_encodes_live(const struct round *round)
 /* What is sent as it is, looked at on its way into the buffer, if it is not there. */
 static enum rc copy_checked(struct round *round, const float *from, struct range range)
 {
-    bool streams = stream_is_worth_it(round->options.values), is_finite;
+    bool streams = stream_is_worth_it(round->layout.values), is_finite;
     float *to = round->snapshot + range.first;
 
     is_finite = from == to ? floats_are_finite(from, range.count)
@@ -120,7 +125,7 @@ enum rc round_encode(struct round *round, const float *live, size_t count)
     enum rc rc = RC_OK;
 
     CHECK(live == round->snapshot || round_encodes_live(round));
-    CHECK(count <= round->options.values);
+    CHECK(count <= round->layout.values);
     for (uint32_t chunk = 0; chunk < round->chunks && rc == RC_OK; chunk++) {
         struct range range = round_chunk_range(round, chunk);
         const float *from = live + range.first;
@@ -152,7 +157,8 @@ static void begin_anew(struct round *round, const struct round_job *job)
         planes[count] = job->adopted[count];
         count++;
     }
-    if (rule->restore(round->rule, planes, count) != RC_OK) rule->forget(round->rule);
+    round_part_forget(round);
+    if (round_part_restore(round, planes, count) != RC_OK) rule->forget(round->rule);
     round_residual_forget(round);
     round->has_centre = false;
 }
@@ -162,12 +168,12 @@ static void bounds_measure(const struct round *round, struct round_job *job)
 {
     if (!round->options.strategy->clips || round->ops->clips_chunks) return;
     job->bounds = robust_bounds(round->robust, round->own != NULL ? round->own : round->snapshot,
-                                round->options.values);
+                                round->layout.values);
 }
 
 static void run_encode(struct round *round, struct round_job *job)
 {
-    struct rule_view view = {round->own, round->options.values};
+    struct rule_view view = {round->own, round->layout.values};
     struct snapshot *snapshot = round->options.snapshot;
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
@@ -179,7 +185,7 @@ static void run_encode(struct round *round, struct round_job *job)
     if (round->ops->has_mirrors) {
         round_mirror_encode(round, job);
         round->options.strategy->rule->begin(round->rule, &view);
-        if (job->rc == RC_OK) audit_told(round->options.audit, round->own);
+        if (job->rc == RC_OK) audit_told(round->options.audit, round->own, &round->layout);
         bounds_measure(round, job);
         return;
     }
@@ -187,12 +193,14 @@ static void run_encode(struct round *round, struct round_job *job)
     if (round->feedback != NULL) {
         round_feedback_encode(round, job);
     } else if (job->rc == RC_OK && !round->is_encoded) {
-        job->rc = round_encode(round, round->snapshot, round->options.values);
+        job->rc = round_encode(round, round->snapshot, round->layout.values);
     }
-    audit_told(round->options.audit, round->own);
+    audit_told(round->options.audit, round->own, &round->layout);
     bounds_measure(round, job);
-    if (job->rc == RC_OK) round_centre_begin(round);
     round->options.strategy->rule->begin(round->rule, &view);
+    if (job->rc != RC_OK) return;
+    round_part_begin(round);
+    round_centre_begin(round);
 }
 
 /* ---- 8: decoded, checked, and taken in or kept apart ---- */
@@ -370,7 +378,8 @@ static void copy_agreed(struct round *round, struct round_job *job)
 
     if (!job->keeps_agreed || rule->agreed == NULL) return;
     job->agreed = mem_aligned(round->options.values * sizeof(float));
-    if (job->agreed == NULL || rule->agreed(round->rule, job->bitmap, CHUNK_VALUES, job->agreed)) {
+    if (job->agreed == NULL ||
+        rule->agreed(round->rule, job->bitmap, round->layout.chunk_values, job->agreed)) {
         return;
     }
     mem_free(job->agreed);
@@ -390,9 +399,9 @@ static void run_settle(struct round *round, struct round_job *job)
                        round->options.snapshot == NULL ? round->snapshot : NULL);
     }
     if (job->doubt != NULL && rule->doubt != NULL) {
-        rule->doubt(round->rule, job->bitmap, CHUNK_VALUES, job->to);
+        rule->doubt(round->rule, job->bitmap, round->layout.chunk_values, job->to);
     } else {
-        rule->settle(round->rule, job->bitmap, CHUNK_VALUES, job->scale, job->to);
+        rule->settle(round->rule, job->bitmap, round->layout.chunk_values, job->scale, job->to);
         round_guard_settle(round, job, job->to);
     }
     job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
@@ -410,7 +419,9 @@ static void run_settle(struct round *round, struct round_job *job)
                                   .own = round->own,
                                   .difference = job->to});
     }
-    if (job->doubt == NULL) job->rc = put_difference(round);
+    if (job->doubt != NULL) return;
+    round_part_end(round);
+    job->rc = put_difference(round);
 }
 
 /* A late commit: the kept difference of its chunks. */
@@ -419,9 +430,9 @@ static void run_doubt(struct round *round, struct round_job *job)
     const struct rule_ops *rule = round->options.strategy->rule;
     const struct round_doubt *doubt = job->doubt;
 
-    memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
-    rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
-                     doubt->scale / doubt->weight);
+    memcpy(round->difference, doubt->difference, doubt->layout.values * sizeof(float));
+    rule_commit_late(round->difference, doubt->layout.values, doubt->bitmap,
+                     doubt->layout.chunk_values, doubt->scale / doubt->weight);
     audit_late(round->options.audit, &doubt->key, doubt->scale);
     if (round->options.strategy->tracks && !job->is_current) { /* of a tracker that is void */
         size_t first = round->options.values - round->options.parameters;
@@ -429,6 +440,7 @@ static void run_doubt(struct round *round, struct round_job *job)
         memset(round->difference + first, 0, round->options.parameters * sizeof(float));
     }
     if (rule->late != NULL && job->is_current) rule->late(round->rule, round->difference);
+    round_part_late(round, doubt->mask);
     job->rc = put_difference(round);
 }
 

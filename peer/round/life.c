@@ -25,11 +25,11 @@ uint64_t round_now(const struct round *round)
 
 struct range round_chunk_range(const struct round *round, uint32_t chunk)
 {
-    size_t first = (size_t)chunk * CHUNK_VALUES;
-    size_t left = round->options.values - first;
+    size_t most = round->layout.chunk_values, first = (size_t)chunk * most;
+    size_t left = round->layout.values - first;
 
-    CHECK(first < round->options.values);
-    return (struct range){first, left < CHUNK_VALUES ? left : CHUNK_VALUES};
+    CHECK(first < round->layout.values);
+    return (struct range){first, left < most ? left : most};
 }
 
 static void drop_adopted(struct round *round)
@@ -52,7 +52,7 @@ bool round_offers_snapshot(const struct round *round)
 
 bool round_plane_renew(struct round *round)
 {
-    struct blob *plane = blob_aligned(round->options.values * sizeof(float));
+    struct blob *plane = blob_aligned(round->capacity * sizeof(float));
 
     if (plane == NULL) return false;
     blob_unref(round->plane);
@@ -65,26 +65,30 @@ bool round_plane_renew(struct round *round)
     return true;
 }
 
-/* Rate, momentum and pull of a step that several take together, in four digits of base 64: with
- * unlike ones their anchors would part in every round, though each did as it was told. "": there is
- * none. */
+/* Rate, momentum and pull of a step that several take together, and what a round carries, in four
+ * digits of base 64: with unlike ones their anchors would part in every round, though each did as
+ * it was told. "": it is a plain mean of all. */
 static void settings_print(const struct strategy *strategy, char text[8])
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
     const struct rule_settings *settings = &strategy->rule_settings;
     const bool is_by_share = settings->share > 0 && !settings->has_momentum;
+    const bool is_part = strategy_cover(strategy) > 1, is_step = strategy_steps(strategy);
     const float steps[] = {is_by_share ? 0 : settings->rate, settings->share,
-                           settings->has_momentum ? settings->momentum : -1};
+                           settings->has_momentum ? settings->momentum : -1,
+                           strategy->fragments > 0 ? (float)strategy->fragments
+                                                   : -(float)strategy->slots};
     uint8_t bytes[sizeof steps];
     struct digest digest;
     uint32_t bits;
 
     text[0] = '\0';
-    if (!strategy_steps(strategy)) return;
+    if (!is_step && !is_part) return;
     for (size_t i = 0; i < ARRAY_COUNT(steps); i++) {
         store_le_float(bytes + 4 * i, steps[i]);
     }
-    digest = hash_of(bytes, sizeof bytes);
+    /* The last one only where there is one: who knows nothing of parts says the same without. */
+    digest = hash_of(bytes, is_part ? sizeof bytes : sizeof bytes - sizeof(float));
     bits = load_le32(digest.bytes);
     snprintf(text, 8, "/%c%c%c%c", digits[bits & 63], digits[bits >> 6 & 63],
              digits[bits >> 12 & 63], digits[bits >> 18 & 63]);
@@ -123,9 +127,26 @@ static bool allocate_promised(struct round *round)
     return commands_reserve(&round->commands, COMMANDS + COMMANDS_EACH * round->ops->promises_max);
 }
 
+/* Of each part, with what is usual of it. */
+static bool create_gates(struct round *round)
+{
+    const struct strategy *strategy = round->options.strategy;
+
+    for (uint32_t i = 0; i < round->parts_count; i++) {
+        struct robust *robust = robust_create(round->chunks, strategy->clips);
+
+        round->parts[i].robust = robust;
+        if (robust == NULL) return false;
+        if (strategy->tracks) robust_set_trackers(robust, round->options.model);
+        robust_set_distributions(robust, round->options.outputs);
+    }
+    round_part_choose(round, &(struct round_key){.counter = 0});
+    return true;
+}
+
 static bool round_allocate(struct round *round)
 {
-    size_t bytes = round->options.values * sizeof(float);
+    size_t bytes = round->capacity * sizeof(float);
     const struct strategy *strategy = round->options.strategy;
     struct rule_settings settings = strategy->rule_settings;
     struct exchange_options options = {
@@ -143,7 +164,8 @@ static bool round_allocate(struct round *round)
         .is_busy = &round->is_busy,
         .goes_on = !strategy->waits,
         .may_relay = strategy_may_relay(strategy),
-        .chunk_bytes = (uint32_t)strategy->codec.ops->bytes_max(&strategy->codec, CHUNK_VALUES),
+        .chunk_bytes = (uint32_t)strategy->codec.ops->bytes_max(
+            &strategy->codec, round->capacity < CHUNK_VALUES ? round->capacity : CHUNK_VALUES),
         .rate_max = round->options.rate_max,
         .standing = round->options.standing,
         .credit = round->options.credit,
@@ -154,19 +176,15 @@ static bool round_allocate(struct round *round)
     round_method(strategy, round->options.moments, options.codec);
     round->exchange = round->ops->create(&options);
     settings.memory = round->options.parameters;
-    settings.stepped = round->options.model;
-    round->rule = strategy->rule->create(round->options.values, &settings);
+    settings.stepped = round->options.masks != NULL ? 0 : round->options.model;
+    round->rule = strategy->rule->create(round->capacity, &settings);
     (void)round_plane_renew(round);
     if (round_keeps_own(round) && round->own == NULL) round->own = mem_aligned(bytes);
     if (round_keeps_centre(round)) round->centre = mem_aligned(bytes);
     round->told = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->difference = mem_aligned(bytes);
     round->squares = mem_array(round->chunks, sizeof(double));
-    round->robust = robust_create(round->chunks, strategy->clips);
-    if (strategy->tracks && round->robust != NULL) {
-        robust_set_trackers(round->robust, round->options.model);
-    }
-    if (round->robust != NULL) robust_set_distributions(round->robust, round->options.outputs);
+    if (!round_part_create(round) || !create_gates(round)) return false;
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     if (!allocate_promised(round)) return false;
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
@@ -176,10 +194,10 @@ static bool round_allocate(struct round *round)
     return round_guard_allocate(round) && round_mirror_allocate(round) &&
            round_feedback_allocate(round) && round->exchange != NULL && round->rule != NULL &&
            round->snapshot != NULL && (round->own != NULL || !round_keeps_own(round)) &&
-           (round->centre != NULL || !round_keeps_centre(round)) && round->robust != NULL &&
-           round->told != NULL && round->squares != NULL && round->difference != NULL &&
-           round->scratch != NULL && round->offer != NULL && round->mean != NULL &&
-           round->partial != NULL && round->spare != NULL;
+           (round->centre != NULL || !round_keeps_centre(round)) && round->told != NULL &&
+           round->squares != NULL && round->difference != NULL && round->scratch != NULL &&
+           round->offer != NULL && round->mean != NULL && round->partial != NULL &&
+           round->spare != NULL;
 }
 
 struct round *round_create(const struct round_options *options)
@@ -194,6 +212,11 @@ struct round *round_create(const struct round_options *options)
     round->codec = &options->strategy->codec;
     round->ops = options->strategy->exchange;
     round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
+    round->capacity = options->values;
+    if (options->masks != NULL) {
+        round->chunks = masks_chunks(options->masks);
+        round->capacity = masks_values(options->masks);
+    }
     round->ramp = ROUND_RAMP;
     round->partners = 1;
     round->alpha = ROUND_ALPHA;
@@ -266,7 +289,7 @@ void round_destroy(struct round *round)
     drop_adopted(round);
     round_mirror_deinit(round);
     round_feedback_deinit(round);
-    robust_destroy(round->robust);
+    round_part_destroy(round);
     gather_destroy(round->gather);
     mem_free(round->scratch);
     mem_free(round->told);
@@ -362,6 +385,9 @@ void round_discard(struct round *round)
     round->is_discarding = round->phase == PHASE_SETTLING;
     round->replaced++;
     round->has_settled = false;
+    for (uint32_t i = 0; i < round->parts_count; i++) {
+        round->parts[i].has_settled = false;
+    }
     drop_adopted(round);
     mem_free(round->agreed);
     round->agreed = NULL;
@@ -402,7 +428,7 @@ void round_settle_submit(struct round *round, struct round_job *job)
 size_t round_rule_state(const struct round *round, const float *planes[RULE_STATE_MAX])
 {
     if (round->replaced != round->forgotten) return 0;
-    return round->options.strategy->rule->state(round->rule, planes);
+    return round_part_state(round, planes);
 }
 
 void round_set_ramp(struct round *round, uint32_t rounds)
@@ -429,7 +455,7 @@ void round_rule_adopt(struct round *round, float *const *planes, size_t count, s
 
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count)
 {
-    return round->options.strategy->rule->restore(round->rule, planes, count);
+    return round_part_restore(round, planes, count);
 }
 
 void round_keep_agreed(struct round *round, bool wants, uint64_t until)

@@ -55,7 +55,8 @@ enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, 
 void round_meet_prepare(struct round *round, struct round_job *job)
 {
     round->likely_scale = job->scale;
-    if (round->own == NULL || round->feedback != NULL) job->told = blob_ref(round->offer[job->chunk.chunk]);
+    if (round->own == NULL || round->feedback != NULL)
+        job->told = blob_ref(round->offer[job->chunk.chunk]);
 }
 
 static bool is_plain(const struct round *round)
@@ -85,7 +86,7 @@ enum rc round_values_of(struct round *round, struct round_job *job, struct range
 
 static double squared_of_parameters(const struct round *round, struct range range, double squared)
 {
-    size_t parameters = round->options.parameters;
+    size_t parameters = round->layout.parameters;
 
     if (range.first + range.count <= parameters) return squared;
     if (range.first >= parameters) return 0;
@@ -96,7 +97,7 @@ double round_apart(struct round *round, struct range range, float scale, const f
                    const float *own)
 {
     return robust_apart(in, own, range.count, scale, round->difference + range.first,
-                        stream_is_worth_it(round->options.values));
+                        stream_is_worth_it(round->layout.values));
 }
 
 enum rc round_meet(struct round *round, uint32_t chunk, float scale, double apart)
@@ -132,11 +133,11 @@ double round_meet_squared(const struct round *round, const uint8_t *bitmap, floa
     double factor = (double)(scale / round->likely_scale), squared = 0;
 
     /* Where nothing meets rules may move chunks that nothing came for: what a codec had lost. */
-    if (!may_meet(round)) return norm_squared(difference, round->options.parameters);
+    if (!may_meet(round)) return norm_squared(difference, round->layout.parameters);
     for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
         if ((bitmap[chunk / 8] >> chunk % 8 & 1) == 0) continue;
         if (round->squares[chunk] < 0) {
-            return norm_squared(difference, round->options.parameters);
+            return norm_squared(difference, round->layout.parameters);
         }
         squared += round->squares[chunk];
     }

@@ -35,7 +35,7 @@ MUST_USE bool round_reserve(struct round *round)
         reserve->jobs_count++;
     }
     while (reserve->planes_count < planes_wanted(round)) {
-        float *plane = mem_aligned(round->options.values * sizeof(float));
+        float *plane = mem_aligned(round->capacity * sizeof(float));
 
         if (plane == NULL) return false;
         reserve->planes[reserve->planes_count++] = plane;
@@ -59,7 +59,7 @@ float *round_plane_promised(struct round *round)
     struct round_reserve *reserve = &round->reserve;
 
     if (reserve->planes_count > 0) return reserve->planes[--reserve->planes_count];
-    return mem_aligned(round->options.values * sizeof(float));
+    return mem_aligned(round->capacity * sizeof(float));
 }
 
 void round_plane_back(struct round *round, float *plane)
@@ -134,6 +134,8 @@ struct round_doubt *round_doubt_add(struct round *round, const struct round_key 
         doubt->key = *key;
         doubt->weight = 1;
         doubt->replaced = round->replaced;
+        doubt->mask = round->mask;
+        doubt->layout = round->layout;
         return doubt;
     }
     return NULL;

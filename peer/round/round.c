@@ -38,8 +38,9 @@ float *round_snapshot_buffer(struct round *round)
     round->snapshot_generation = round->generation;
     round->is_encoded = false;
     round->snapshots++;
+    round_part_choose(round, &round->wanted);
     if (round->plane->references > 1 && !round_plane_renew(round)) return NULL;
-    return round->snapshot;
+    return round->options.masks != NULL ? round->exported : round->snapshot;
 }
 
 static void snapshot_failed(struct round *round, enum rc rc)
@@ -89,7 +90,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
     }
     round->is_snapshot_wanted = false;
     job = rc == RC_OK && round_reserve(round)
-              ? round_job_create(round, WORK_ENCODE, round->options.values)
+              ? round_job_create(round, WORK_ENCODE, round->layout.values)
               : NULL;
     if (job == NULL) {
         keep_offers(round);
@@ -100,7 +101,9 @@ void round_on_snapshot(struct round *round, enum rc rc)
     job->replaced = round->replaced;
     job->number = round->has_settled ? round->settling_round : 0;
     job->has_moved = !round->has_settled || round->step != round->settled_step;
-    job->steps = round->has_settled ? round->step - round->agreed_step : 0;
+    if (round->parts[round->mask.part].has_settled) {
+        job->steps = round->step - round->parts[round->mask.part].agreed_step;
+    }
     job->is_last = round->is_last;
     job->gradient = round->gradient;
     round->gradient = 0;
@@ -132,6 +135,7 @@ static bool offer_snapshot(struct round *round)
 static bool wants_agreed(const struct round *round)
 {
     if (!round->wants_agreed || !round->ops->has_mean) return false;
+    if (round->options.masks != NULL) return false; /* it is never of the whole */
     return round->agreed == NULL || round->agreed_round < round->agreed_until;
 }
 
@@ -206,12 +210,36 @@ static void send_range(struct round *round, const struct command *command)
 
 /* ---- 7, 8: from a neighbour; decoded into scratch, checked, absorbed ---- */
 
-static bool is_chunk(const struct round *round, enum data_kind kind, uint32_t chunk, size_t count)
+static bool is_size(const struct round *round, const struct chunk_ref *chunk, size_t count)
 {
-    size_t values = round_chunk_range(round, chunk).count;
+    size_t values = round_chunk_range(round, chunk->chunk).count;
 
-    if (round->feedback != NULL) return round_feedback_is_size(round, kind, values, count);
-    return round_mirror_is_size(round, kind, count, values);
+    if (round->feedback != NULL) return round_feedback_is_size(round, chunk->kind, values, count);
+    return round_mirror_is_size(round, chunk->kind, count, values);
+}
+
+static void refuse_chunk(struct round *round, const struct chunk_ref *chunk, enum rc rc)
+{
+    round->ops->on_chunk_checked(round->exchange, chunk, rc, (struct digest){{0}}, 0.0f,
+                                 round_now(round), &round->commands);
+    round_obey(round);
+}
+
+/* A chunk of a round that is over may have had another size, where rounds carry parts: the exchange
+ * knows whether it is one. */
+static enum rc let_in(struct round *round, const struct chunk_ref *chunk, size_t count,
+                      struct chunk_use *use)
+{
+    bool fits;
+    enum rc rc;
+
+    if (chunk->chunk >= round->chunks) return RC_FORMAT;
+    fits = is_size(round, chunk, count);
+    if (!fits && round->options.masks == NULL) return RC_FORMAT;
+    rc = round->ops->on_chunk(round->exchange, chunk, use);
+    if (rc != RC_OK || fits) return rc;
+    refuse_chunk(round, chunk, RC_FORMAT);
+    return RC_FORMAT;
 }
 
 enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
@@ -221,11 +249,8 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
                               header->arg};
     struct round_job *job;
     struct chunk_use use = {.weight = 0};
-    enum rc rc = RC_FORMAT;
+    enum rc rc = let_in(round, &chunk, count, &use);
 
-    if (header->arg < round->chunks && is_chunk(round, chunk.kind, header->arg, count)) {
-        rc = round->ops->on_chunk(round->exchange, &chunk, &use);
-    }
     if (rc != RC_OK) {
         round->stats.chunks_refused++;
         log_debug(round->options.log, "chunk %u refused: %s", header->arg, rc_text(rc));
@@ -241,9 +266,7 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     }
     if (job == NULL || job->blob == NULL) {
         mem_free(job);
-        round->ops->on_chunk_checked(round->exchange, &chunk, RC_NOMEM, (struct digest){{0}}, 0.0f,
-                                     round_now(round), &round->commands);
-        round_obey(round);
+        refuse_chunk(round, &chunk, RC_NOMEM);
         return RC_OK;
     }
     job->body_count = count;
@@ -293,7 +316,7 @@ static void decode_done(struct round *round, struct round_job *job)
 static void absorb_own(struct round *round, const struct command *command)
 {
     struct round_job *job =
-        round_job_create(round, WORK_OWN, (size_t)command->count * CHUNK_VALUES);
+        round_job_create(round, WORK_OWN, (size_t)command->count * round->layout.chunk_values);
 
     if (job == NULL) {
         round->commands.is_short_of_memory = true;
@@ -361,7 +384,7 @@ static bool is_full(const uint8_t *bitmap, uint32_t chunks)
 
 static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
 {
-    struct round_job *job = round_job_promised(round, WORK_SETTLE, round->options.values);
+    struct round_job *job = round_job_promised(round, WORK_SETTLE, round->layout.values);
 
     if (job == NULL) { /* nothing is applied: as if the round had been cut */
         log_warn(round->options.log, "averaging round aborted: out of memory");
@@ -500,11 +523,12 @@ static void settle_done(struct round *round, struct round_job *job)
         round->agreed_round = round->settling_round;
         job->agreed = NULL;
     }
-    round->stats.distance = sqrt(job->squared);
+    round->stats.distance = sqrt(job->squared * round_part_scale(round));
     round->stats.has_distance = true;
     if (!round->has_refused) {
         round->has_settled = true;
-        round->agreed_step = round->step;
+        round->parts[round->mask.part].has_settled = true;
+        round->parts[round->mask.part].agreed_step = round->step;
     }
     round->settled_step = round->step;
     if (round->ramp < ROUND_RAMP) round_set_ramp(round, round->ramp + 1);
@@ -529,7 +553,7 @@ static void resolve_doubts(struct round *round)
 
         if (!round->doubts[i].is_used || !round->doubts[i].is_resolved) continue;
         if (round->doubts[i].is_settling) continue; /* its end brings us back */
-        job = round_job_create(round, WORK_DOUBT, round->options.values);
+        job = round_job_create(round, WORK_DOUBT, round->doubts[i].layout.values);
         if (job == NULL) return; /* tried again at the next event */
         job->doubt = &round->doubts[i];
         job->doubt->is_settling = true;
@@ -544,12 +568,6 @@ static void resolve_doubts(struct round *round)
 bool round_has_difference(const struct round *round)
 {
     return round->phase == PHASE_READY;
-}
-
-const float *round_difference(const struct round *round)
-{
-    CHECK(round->phase == PHASE_READY);
-    return round->difference;
 }
 
 void round_applied(struct round *round)
@@ -620,6 +638,7 @@ static void obey(struct round *round, const struct command *command)
     case COMMAND_SNAPSHOT:
         round->is_snapshot_wanted = true;
         round_trace_formed(round);
+        round->wanted = command->key;
         crash_point(CRASH_ROUND_SNAPSHOT_WANTED);
         break;
     case COMMAND_SEND_RANGE:

@@ -10,6 +10,7 @@
 #define GRAPEVINE_PEER_ROUND_ROUND_H
 
 #include "kernels/snapshot.h"
+#include "averaging/codec/mask.h"
 #include "averaging/strategy/strategy.h"
 #include "gossip/flow/credit.h"
 #include "base/log.h"
@@ -32,6 +33,7 @@ struct round_options {
     size_t model;      /* of these, in front: parameters and statistics; the rest is the optimizer's
                           or a tracker's. 0: all */
     size_t outputs;    /* the plane holds distributions of so many values; 0: it does not */
+    const struct masks *masks; /* what a round carries; borrowed. NULL: all of the plane */
     const char *moments; /* whose moments these are: others' do not mix. NULL: there are none */
     struct peer_id self;
     struct boot_id boot;
@@ -132,12 +134,12 @@ void round_on_snapshot(struct round *round, enum rc rc);
 void round_on_gradient(struct round *round, float largest);
 /** Before that: of which step of the model it is. `is_last`: there will be no other. */
 void round_on_step(struct round *round, uint64_t step, bool is_last);
-/** It is worth no copy: with a codec that is as quick, the values are encoded where they lie. */
+/** It is worth no copy: with a codec that is as quick, the values are encoded where they lie, or
+ *  those that the round carries are gathered from there. */
 bool round_encodes_live(const struct round *round);
-/** In that job, of such a round, instead of filling the first `count` values of the buffer: they
- *  are at `live`. Errors are for round_on_snapshot(). Where nobody calls it the exchange lane does,
- *  with the buffer. */
-MUST_USE enum rc round_encode(struct round *round, const float *live, size_t count);
+/** In that job, after the export: the first `count` values are not in the buffer, but at `live`.
+ *  Only of a round that encodes live may count be above 0. Errors are for round_on_snapshot(). */
+MUST_USE enum rc round_take(struct round *round, const float *live, size_t count);
 
 /** Keep what group rounds agree on, the same bits for all members, until the next is settled; but
  *  once there is one of round `until` or later, that one stays. False: forget it. Pair rounds agree
@@ -147,8 +149,13 @@ void round_keep_agreed(struct round *round, bool wants, uint64_t until);
  *  or none of round `least` or later. */
 float *round_take_agreed(struct round *round, uint64_t least, uint64_t *number);
 
-/** A settled difference [values] waits for the apply step; after it, round_applied(). */
+/** A settled difference [values] waits for the apply step; after it, round_applied(). Where the
+ *  round did not go it is -0. */
 bool round_has_difference(const struct round *round);
+/** In the apply step, before the difference is taken: the model as it is now goes there, and then
+ *  to round_blend(), as for round_take(). NULL: what steps added meanwhile counts whole. */
+float *round_blend_buffer(struct round *round);
+void round_blend(struct round *round, const float *live, size_t count);
 const float *round_difference(const struct round *round);
 void round_applied(struct round *round);
 
@@ -176,8 +183,8 @@ void round_begin_ramp(struct round *round);
 /** After round_discard(): what the rule begins the next round with, planes of `values` each, of
  *  another member. Takes them; where they do not fit the rule or the plane it begins anew. */
 void round_rule_adopt(struct round *round, float *const *planes, size_t count, size_t values);
-/** What this peer has not told yet of its differences, [values], with what round_rule_state() gives;
- *  NULL: there is no such thing. restore: NULL is fine; RC_SHAPE: this method has none. */
+/** What this peer has not told yet of its differences, [values], with what round_rule_state()
+ * gives; NULL: there is no such thing. restore: NULL is fine; RC_SHAPE: this method has none. */
 const float *round_residual(const struct round *round);
 MUST_USE enum rc round_residual_restore(struct round *round, const float *residual);
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count);

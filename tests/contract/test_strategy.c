@@ -112,6 +112,12 @@ static void wrong_words_say_what_and_where(void **state)
         {{.averaging = "diloco:H=5,lr=nan"}, RC_PARSE, "column 15"},
         {{.averaging = "diloco:H=5,"}, RC_PARSE, "column 12"},
         {{.averaging = "diloco:mu=1"}, RC_PARSE, "unknown setting"},
+        {{.averaging = "diloco:tau=x"}, RC_PARSE, "column 12"},
+        {{.averaging = "streaming-diloco:P=0"}, RC_PARSE, "column 20"},
+        {{.averaging = "streaming-diloco:P=1001"}, RC_PARSE, "fragments from 1 to 1000"},
+        {{.averaging = "streaming-diloco:a=1"}, RC_PARSE, "column 20"},
+        {{.averaging = "sparta:p=0"}, RC_PARSE, "column 10"},
+        {{.averaging = "sparta:p=0.6"}, RC_PARSE, "0.0001 to 0.5"},
         {{.averaging = "dilocco"}, RC_PARSE, "did you mean diloco"},
         {{.exchange = "group:rign"}, RC_PARSE, "column 7: unknown schedule; did you mean ring?"},
         {{.exchange = "pair:ring"}, RC_PARSE, "unknown exchange"},
@@ -149,6 +155,22 @@ static void words_that_do_not_go_together_say_which(void **state)
     (void)state;
     static const struct refusal refusals[] = {
         {{.averaging = "diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
+        {{.averaging = "streaming-diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
+        {{.averaging = "streaming-diloco", .topology = "grid:4"},
+         RC_USAGE,
+         "leave --topology grid"},
+        {{.averaging = "streaming-diloco:H=10"}, RC_USAGE, "H=10 is not a multiple of P=4"},
+        {{.averaging = "streaming-diloco:H=20"}, RC_USAGE, "tau must be less"},
+        {{.averaging = "diloco:H=10,tau=10"}, RC_USAGE, "tau must be less"},
+        {{.averaging = "streaming-diloco", .rule = "elastic"},
+         RC_USAGE,
+         "leave --rule elastic out"},
+        {{.averaging = "streaming-diloco", .moments = "reset"}, RC_USAGE, "leave --moments out"},
+        {{.averaging = "sparta", .rule = "nesterov"}, RC_USAGE, "leave --rule out"},
+        {{.averaging = "sparta", .topology = "ring", .exchange = "edges"},
+         RC_USAGE,
+         "--exchange group or pair"},
+        {{.averaging = "loscar", .exchange = "push"}, RC_USAGE, "--exchange group or pair"},
         {{.exchange = "group:ring", .codec = "int8"}, RC_USAGE, "use group:direct"},
         {{.exchange = "group:tree", .robust = "clip"}, RC_USAGE, "use group:direct"},
         {{.averaging = "noloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
@@ -163,6 +185,7 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "one-shot", .codec = "int8+ef"}, RC_USAGE, "leave +ef out"},
         {{.averaging = "codistill", .codec = "int8+ef"}, RC_USAGE, "leave +ef out"},
         {{.averaging = "easgd", .codec = "int8+ef"}, RC_USAGE, "another rule"},
+        {{.averaging = "streaming-diloco", .codec = "int8+ef"}, RC_USAGE, "leave +ef out"},
         {{.averaging = "sparseloco", .exchange = "group:ring"}, RC_USAGE, "use group:direct"},
         {{.averaging = "diloco", .codec = "f32+ef", .moments = "average"}, RC_USAGE, "--codec f32"},
         {{.averaging = "local-sgd", .codec = "int4"}, RC_USAGE, "+ef it comes in"},
@@ -319,13 +342,52 @@ static void a_name_without_end_is_refused(void **state)
     assert_int_equal(strategy_parse(&specs, &s, NULL), RC_PARSE);
 }
 
+/* What a name means, in the words printed at the start. */
+struct meaning {
+    const char *averaging, *text;
+};
+
+static void have_meanings(const struct meaning *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct strategy_specs specs = {.averaging = cases[i].averaging, .robust = "none"};
+        struct strategy s;
+        struct fault why = {""};
+
+        if (strategy_parse(&specs, &s, &why) != RC_OK) fail_msg("%s", why.text);
+        assert_string_equal(s.text, cases[i].text);
+    }
+}
+
+static void rounds_of_a_part_say_of_which(void **state)
+{
+    (void)state;
+    static const struct meaning cases[] = {
+        {"diloco:tau=5",
+         "diloco: every 100 steps, at most 5 steps beside a round, exchange group:auto over "
+         "complete up to 16 peers, groups:8 beyond, codec f32, rule nesterov lr 0.7 momentum 0.9"},
+        {"streaming-diloco",
+         "streaming-diloco: every 25 steps of one of 4 fragments, at most 5 steps that count 0.5 "
+         "beside a round, exchange group:auto over complete up to 16 peers, groups:8 beyond, codec "
+         "f32, rule nesterov lr 0.4 momentum 0.9"},
+        {"streaming-diloco:P=1,tau=0,a=0",
+         "streaming-diloco: every 100 steps, training waits, exchange group:auto over complete up "
+         "to 16 peers, groups:8 beyond, codec f32, rule nesterov lr 0.4 momentum 0.9"},
+        {"sparta",
+         "sparta: every step of 1 in 200 values, at most 10 steps beside a round, exchange "
+         "group:auto over complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},
+        {"loscar:p=0.3,tau=0",
+         "loscar: every 16 steps of 1 in 3 values, training waits, exchange group:auto over "
+         "complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},
+    };
+
+    have_meanings(cases, ARRAY_COUNT(cases));
+}
+
 static void methods_have_the_defaults_of_their_papers(void **state)
 {
     (void)state;
-    /* What each name means, in the words printed at the start. */
-    static const struct {
-        const char *averaging, *text;
-    } cases[] = {
+    static const struct meaning cases[] = {
         {"allreduce",
          "allreduce: every step, training waits, exchange group:auto over complete up to "
          "16 peers, groups:8 beyond, codec f32, rule mean"},
@@ -399,14 +461,7 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "beyond, codec f32, rule mean of answers to 0.25 of the data, learned by 0.4 for 3 steps"},
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct strategy_specs specs = {.averaging = cases[i].averaging, .robust = "none"};
-        struct strategy s;
-        struct fault why = {""};
-
-        if (strategy_parse(&specs, &s, &why) != RC_OK) fail_msg("%s", why.text);
-        assert_string_equal(s.text, cases[i].text);
-    }
+    have_meanings(cases, ARRAY_COUNT(cases));
 }
 
 static void post_local_changes_its_pace(void **state)
@@ -507,6 +562,7 @@ int main(void)
         cmocka_unit_test(moments_go_where_rounds_replace_the_model),
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),
+        cmocka_unit_test(rounds_of_a_part_say_of_which),
         cmocka_unit_test(post_local_changes_its_pace),
         cmocka_unit_test(who_mixes_answers_says_so),
         cmocka_unit_test(every_method_that_can_has_a_guard),

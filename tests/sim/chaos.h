@@ -143,6 +143,8 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
     const bool is_sparse = chaos->strategy != NULL && chaos->strategy->codec.traits.kept < 1;
     size_t part = chaos->plan.is_pair ? chaos->plan.values : CHUNK_VALUES;
 
+    /* Each value has met whom it met. */
+    if (chaos->strategy != NULL && strategy_cover(chaos->strategy) > 1) part = 1;
     cluster_plane(chaos->cluster, peer, chaos->plane);
     for (size_t at = 0; at < chaos->plan.values; at += part) {
         size_t left = chaos->plan.values - at;
@@ -150,8 +152,7 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
 
         CHAOS_CHECK(chaos, isfinite(value));
         if (chaos->liar != NULL && chaos->liar->is_of_values) continue;
-        CHAOS_CHECK(chaos,
-                    is_sparse || is_even(chaos->plane + at, left < part ? left : part));
+        CHAOS_CHECK(chaos, is_sparse || is_even(chaos->plane + at, left < part ? left : part));
         /* A spread more: a round may have been under way when the values were given out. */
         CHAOS_CHECK(chaos, value >= CHAOS_LOWEST - reach - slack);
         CHAOS_CHECK(chaos, value <= CHAOS_LOWEST + CHAOS_SPREAD + reach + slack);

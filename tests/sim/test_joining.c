@@ -238,7 +238,12 @@ static void anchors_and_momentum_are_given_too(void **state)
     static const struct {
         const char *averaging;
         size_t planes;
-    } methods[] = {{"diloco:H=40", 2}, {"slowmo:H=40", 2}, {"bmuf:H=40", 2}, {"easgd:H=40", 1}, {"sparseloco:H=40", 1}};
+    } methods[] = {{"diloco:H=40", 2},
+                   {"slowmo:H=40", 2},
+                   {"bmuf:H=40", 2},
+                   {"easgd:H=40", 1},
+                   {"streaming-diloco:H=80,P=2,tau=4", 2},
+                   {"sparseloco:H=40", 1}};
 
     (void)state;
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {

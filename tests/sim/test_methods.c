@@ -40,6 +40,11 @@ static const char *const methods[] = {
     "push-sum:H=4",
     "osgp:H=4,tau=8",
     "gosgd:p=0.3",
+    "diloco:H=8,tau=4",
+    "streaming-diloco:H=8,P=4,tau=1,lr=0.7",
+    "streaming-diloco:H=8,P=2,tau=0,a=0,lr=0.7",
+    "sparta:p=0.25",
+    "loscar:H=4,p=0.25,tau=4",
 };
 
 static struct cluster *start(struct cluster_options options, uint64_t seed, const char *averaging)
@@ -140,10 +145,12 @@ static void training_waits_where_the_method_says_so(void **state)
 static void nobody_waits_for_the_dead(void **state)
 {
     (void)state;
-    FOR_EACH_SEED (seed, 6) {
-        static const char *const which[] = {"allreduce", "diloco:H=4", "sparseloco:H=4"};
+    static const char *const methods_of[] = {"allreduce", "diloco:H=4",
+                                             "streaming-diloco:H=8,P=2,tau=1", "sparseloco:H=4"};
+
+    FOR_EACH_SEED (seed, 8) {
         struct cluster_options options = {.peers = 4, .learning_rate = 0.05, .noise = 0.01};
-        struct cluster *cluster = start(options, seed, which[seed % 3]);
+        struct cluster *cluster = start(options, seed, methods_of[seed % 4]);
         const uint32_t first = 0;
         struct node_report before, after;
 
@@ -354,6 +361,10 @@ static void unlike_methods_are_not_mixed(void **state)
         {"noloco:H=4", "noloco:H=4,momentum=0.4"},
         {"gasloc:H=4", "noloco:H=4"},
         {"gasloc:H=4", "gasloc:H=4,alpha=0.9"},
+        {"diloco:H=4", "streaming-diloco:H=4,P=2,tau=0,lr=0.7"},
+        {"streaming-diloco:H=8,P=2,tau=1", "streaming-diloco:H=8,P=4,tau=1"},
+        {"sparta:p=0.1", "sparta:p=0.2"},
+        {"sparta:p=0.5", "local-sgd:H=1"},
         {"local-sgd:H=4", "ad-psgd"},
         {"local-sgd:H=4", "push-sum"},
         {"local-sgd:H=4", "one-shot"},

@@ -53,6 +53,19 @@ static bool parses(struct strategy *strategy, const char *name, const char *sett
     return strategy_parse(&specs, strategy, &why) == RC_OK;
 }
 
+/* Settings with which rounds are a few steps apart, and carry all of the model soon. */
+static const char *settings_of(const char *name)
+{
+    static const char *const settings[][2] = {{"streaming-diloco", ":H=8,P=4,tau=1"},
+                                              {"sparta", ":H=2,p=0.1"},
+                                              {"loscar", ":H=4,p=0.25"}};
+
+    for (size_t i = 0; i < ARRAY_COUNT(settings); i++) {
+        if (strcmp(name, settings[i][0]) == 0) return settings[i][1];
+    }
+    return ":H=4";
+}
+
 /* The method of this seed, with rounds a few steps apart. What was drawn and does not suit it is
  * left as the method has it. */
 static void choose(uint64_t seed, struct strategy *strategy)
@@ -71,10 +84,10 @@ static void choose(uint64_t seed, struct strategy *strategy)
     codec = codecs[rng_below(&rng, ARRAY_COUNT(codecs))];
     if (getenv("METHOD") != NULL) name = getenv("METHOD");
     if (getenv("TOPOLOGY") != NULL) topology = getenv("TOPOLOGY");
-    if (parses(strategy, name, ":H=4", topology, codec)) return;
-    if (parses(strategy, name, ":H=4", topology, NULL)) return;
-    if (parses(strategy, name, ":H=4", NULL, codec)) return;
-    if (parses(strategy, name, ":H=4", NULL, NULL)) return;
+    if (parses(strategy, name, settings_of(name), topology, codec)) return;
+    if (parses(strategy, name, settings_of(name), topology, NULL)) return;
+    if (parses(strategy, name, settings_of(name), NULL, codec)) return;
+    if (parses(strategy, name, settings_of(name), NULL, NULL)) return;
     if (parses(strategy, name, "", topology, codec)) return;
     if (!parses(strategy, name, "", NULL, NULL)) fail_msg("%s", name);
 }

@@ -33,7 +33,7 @@ static void run_snapshot(struct border_job *job)
     size_t count;
 
     job->rc = lane_plane_export(node, job->to, round_encodes_live(node->round), &live, &count);
-    if (job->rc == RC_OK && count > 0) job->rc = round_encode(node->round, live, count);
+    if (job->rc == RC_OK) job->rc = round_take(node->round, live, count);
 }
 
 static void snapshot_taken(struct node *node, struct border_job *job)
@@ -67,12 +67,27 @@ static bool has_difference(struct node *node)
     return node->round != NULL && round_has_difference(node->round);
 }
 
+/* What the steps beside the round came to counts a share of what it would. */
+static enum rc blend(struct node *node)
+{
+    float *buffer = round_blend_buffer(node->round);
+    const float *live;
+    size_t count;
+    enum rc rc;
+
+    if (buffer == NULL) return RC_OK;
+    rc = lane_plane_export(node, buffer, true, &live, &count);
+    if (rc == RC_OK) round_blend(node->round, live, count);
+    return rc;
+}
+
 static void run_apply(struct border_job *job)
 {
     struct node *node = job->node;
 
     crash_point(CRASH_ROUND_APPLYING);
-    job->rc = lane_plane_import(node, round_difference(node->round));
+    job->rc = blend(node);
+    if (job->rc == RC_OK) job->rc = lane_plane_import(node, round_difference(node->round));
     crash_point(CRASH_ROUND_APPLIED);
 }
 

@@ -21,10 +21,11 @@
  * among themselves.
  *
  * Whole groups need one round; where a round is of a part of those who are done, it takes
- * log(all) / log(part), pairs with as many partners. Where rounds mix answers and no models there
- * is no last one. Whoever dies, lies, or averages by another
- * method costs the bound and no more. When, and among whom of those who are linked, is decided
- * here; what such a round is like is the inner pace's. Loop thread only.
+ * log(all) / log(part), pairs with as many partners. Where a round carries a part of the model, it
+ * takes as many times the rounds that carry all of it, of a group one after the other. Where rounds
+ * mix answers and no models there is no last one. Whoever dies, lies, or averages by another method
+ * costs the bound and no more. When, and among whom of those who are linked, is decided here; what
+ * such a round is like is the inner pace's. Loop thread only.
  */
 #include "peer/node/rounds/internal.h"
 
@@ -38,10 +39,12 @@ struct finish_state {
     bool is_over, is_told;
     bool is_last;        /* the last snapshot was taken when no round was to be put off */
     bool is_settled;     /* common rounds: that one was whole, and none has begun since */
+    uint32_t whole;      /* of these one after the other, of whole members, up to that one */
     uint32_t served;     /* looks that found rounds applied, these or others, since the goal */
     uint32_t partners;   /* who kept their word in last rounds */
     uint32_t most_done;  /* there were at their goals at the same time, this peer included */
     uint64_t rounds;     /* applied, as of the last look */
+    uint64_t last_whole; /* number of the last that was whole */
     uint64_t owed_round; /* common: who has come to this one has all that we gave to our last */
     uint64_t begun_ns, bound_ns; /* it lasts no longer than that */
     uint64_t again_ns, made_ns;  /* not before: a round; the last was applied */
@@ -156,13 +159,24 @@ static uint64_t rounds_so_far(const struct node *node, const struct round_stats 
     return stats->mixed - stats->unagreed;
 }
 
+static uint32_t cover(const struct node *node)
+{
+    return strategy_cover(node->options.strategy);
+}
+
 static uint32_t rounds_wanted(const struct node *node, const struct round_stats *stats)
 {
     const struct finish_state *finish = node->rounds->outer_state;
     double part = stats->last_members > 2 ? stats->last_members : 2;
     double rounds = ceil(log(finish->most_done) / log(part) - 1e-9);
 
-    return rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : (uint32_t)rounds;
+    return cover(node) * (rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : (uint32_t)rounds);
+}
+
+/* The same partner once more would bring pairs little, if one round carries all. */
+static bool counts_partners(const struct node *node)
+{
+    return node->rounds->inner->meets_one && cover(node) == 1;
 }
 
 /* One round is of all who are done. */
@@ -172,7 +186,7 @@ static bool meets_all(const struct node *node, const struct others *others)
            node->rounds->inner->meets_all(node, others->done + 1);
 }
 
-/* We have had our last round. The same partner once more would bring pairs little. */
+/* We have had our last round. */
 static bool is_made(const struct node *node, const struct others *others,
                     const struct round_stats *stats)
 {
@@ -184,7 +198,7 @@ static bool is_made(const struct node *node, const struct others *others,
     if (finish->served > 0 && others->done == 0) return true;
     if (meets_all(node, others)) return finish->is_settled && others->missing == 0;
     if (made >= rounds_wanted(node, stats)) return true;
-    return node->rounds->inner->meets_one && made > 0 && others->unmet == 0;
+    return counts_partners(node) && made > 0 && others->unmet == 0;
 }
 
 static bool is_settled(const struct node *node)
@@ -213,6 +227,21 @@ static void snapshot(struct node *node)
     }
 }
 
+/* Is it all of the model that the latest rounds were whole of, with all who are done in each? */
+static bool is_whole(struct node *node, const struct round_stats *stats)
+{
+    struct finish_state *finish = node->rounds->outer_state;
+
+    if (!stats->is_last_whole || (cover(node) > 1 && count_others(node).missing > 0)) {
+        finish->whole = 0;
+        return false;
+    }
+    if (stats->last_round != finish->last_whole + 1) finish->whole = 0;
+    finish->last_whole = stats->last_round;
+    finish->whole++;
+    return finish->whole >= cover(node);
+}
+
 /* What came of the rounds since the last look. */
 static void look(struct node *node, const struct round_stats *stats)
 {
@@ -223,8 +252,8 @@ static void look(struct node *node, const struct round_stats *stats)
     finish->served++;
     if (finish->is_last) {
         node->rounds->last_made += (uint32_t)(rounds - finish->rounds);
-        if (node->rounds->inner->meets_one) node->rounds->last_made = finish->partners;
-        finish->is_settled = stats->is_last_whole;
+        if (counts_partners(node)) node->rounds->last_made = finish->partners;
+        finish->is_settled = is_whole(node, stats);
         finish->owed_round = stats->last_round + 1;
     }
     finish->rounds = rounds;
@@ -375,6 +404,7 @@ static size_t keep_last(struct node *node, struct peer_id *ids, size_t count)
     size_t kept = 0;
 
     if (round_is_invited(node->round)) return count;
+    if (meets_one && !counts_partners(node)) return count;
     if (!meets_one && count_others(node).done == 0) return count;
     for (size_t i = 0; i < count; i++) {
         const struct neighbour *other = door_neighbour(node, ids[i]);

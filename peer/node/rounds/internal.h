@@ -28,6 +28,7 @@ struct rounds_busy {
 struct rounds {
     const struct pace_ops *inner, *outer;
     void *inner_state, *outer_state;
+    struct masks *masks; /* what a round carries; NULL: all */
     bool is_done;        /* the goal is reached, no step is taken, and periods do not count */
     uint32_t last_made;  /* last rounds that were made since, each of which is a period */
     uint64_t mixed_step; /* a period counts from here: of the last round, or of an attempt */
@@ -74,6 +75,10 @@ void rounds_begin(struct node *node);
 bool rounds_may_mix(const struct node *node, const struct neighbour *other);
 /** Samples of this peer's model since the snapshot of the last round. */
 uint64_t rounds_samples_since(const struct node *node);
+
+/* carried.c */
+/** RC_NOMEM. */
+MUST_USE enum rc rounds_create_masks(struct node *node);
 
 /* busy.c */
 /** There is no round with it just now. */

@@ -44,12 +44,23 @@ bool pace_is_over(const struct node *node)
     return node->step >= node->rounds->mixed_step + strategy_every(strategy, node->step);
 }
 
+/* The snapshot of the running round is so old; UINT64_MAX: there is none, or no matter how old. */
+static uint64_t stale_left(const struct node *node)
+{
+    uint64_t most = node->rounds->snapshot_step + node->options.strategy->stale_steps;
+
+    if (node->options.strategy->stale_steps == 0) return UINT64_MAX;
+    if (!round_has_snapshot(node->round)) return UINT64_MAX;
+    return node->step < most ? most - node->step : 0;
+}
+
 uint64_t pace_steps_left(const struct node *node)
 {
     uint64_t every = strategy_every(node->options.strategy, node->step);
-    uint64_t since = node->step - node->rounds->mixed_step;
+    uint64_t since = node->step - node->rounds->mixed_step, stale = stale_left(node);
+    uint64_t left = since < every ? every - since : UINT64_MAX;
 
-    return since < every ? every - since : UINT64_MAX;
+    return stale > 0 && stale < left ? stale : left;
 }
 
 void pace_begin_period(struct node *node)
@@ -93,13 +104,15 @@ uint64_t pace_count(const struct node *node)
 
 /* ---- rounds ---- */
 
-/* Where they overlap, steps are taken up to the border at which the next round is due. */
+/* Where they overlap, steps are taken up to the border at which the next round is due, or until the
+ * snapshot is as old as the method bears. */
 bool pace_waits(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
     if (!round_is_active(node->round)) return false;
-    return strategy->waits || (strategy->overlaps && strategy->every_ns == 0 && pace_is_over(node));
+    return strategy->waits || stale_left(node) == 0 ||
+           (strategy->overlaps && strategy->every_ns == 0 && pace_is_over(node));
 }
 
 /* What this peer's model counts for in a mean. Who stands still has said what it has to say in

@@ -83,7 +83,8 @@ void pace_destroy(struct rounds *rounds);
 bool pace_has_periods(const struct node *node);
 /** This one is over; after the goal it always is. */
 bool pace_is_over(const struct node *node);
-/** So many steps are left of it. UINT64_MAX: it is over, or goes by time. */
+/** So many steps are left of it, or may be taken beside the round that runs. UINT64_MAX: it is
+ * over, or goes by time. */
 uint64_t pace_steps_left(const struct node *node);
 /** The next one begins here and now. */
 void pace_begin_period(struct node *node);

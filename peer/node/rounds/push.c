@@ -126,22 +126,7 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
 /* The snapshot of the running round is as old as the method bears. */
 static bool waits(const struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
-
-    if (!round_has_snapshot(node->round)) return false;
-    if (strategy->waits) return true;
-    return strategy->stale_steps > 0 &&
-           node->step >= node->rounds->snapshot_step + strategy->stale_steps;
-}
-
-static uint64_t steps_until(const struct node *node)
-{
-    const uint64_t stale = node->options.strategy->stale_steps,
-                   most = node->rounds->snapshot_step + stale;
-    uint64_t left = pace_steps_left(node);
-
-    if (stale == 0 || !round_has_snapshot(node->round) || node->step >= most) return left;
-    return most - node->step < left ? most - node->step : left;
+    return round_has_snapshot(node->round) && pace_waits(node);
 }
 
 /* Whatever comes in, its periods are its own: snapshots do not begin them. */
@@ -154,5 +139,5 @@ const struct pace_ops pace_push = {
     .again = again,
     .next_ns = next_ns,
     .waits = waits,
-    .steps_until = steps_until,
+    .steps_until = pace_steps_left,
 };

@@ -378,6 +378,7 @@ static enum rc create_round(struct node *node)
                                                             : node->schema->shared_parameters,
                                           .model = node->schema->values[SECTION_MIXED],
                                           .outputs = outputs_of(node),
+                                          .masks = node->rounds->masks,
                                           .moments = lane_moments_name(node),
                                           .self = node->self,
                                           .boot = node->options.boot,
@@ -404,6 +405,7 @@ enum rc rounds_create(struct node *node)
     node->rounds = mem_alloc(sizeof *node->rounds);
     if (node->rounds == NULL) return RC_NOMEM;
     if (pace_create(node->rounds, node->options.strategy) != RC_OK) return RC_NOMEM;
+    if (rounds_create_masks(node) != RC_OK) return RC_NOMEM;
     return create_round(node);
 }
 
@@ -412,5 +414,6 @@ void rounds_destroy(struct node *node)
     round_destroy(node->round);
     if (node->rounds == NULL) return;
     pace_destroy(node->rounds);
+    masks_destroy(node->rounds->masks);
     mem_free(node->rounds);
 }
