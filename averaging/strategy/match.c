@@ -279,7 +279,8 @@ static const char *why_no_aggregate(const struct strategy *strategy)
         return "each one's own values are needed, not sums of several; use group:direct";
     }
     if (strategy->has_feedback) {
-        return "differences are cut to what is usual among them instead, by each member itself; use "
+        return "differences are cut to what is usual among them instead, by each member itself; "
+               "use "
                "--robust clip";
     }
     if (aggregate->wants_usual && strategy->at_end) {
@@ -474,14 +475,13 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
 {
     const struct {
         const char *flag, *value;
-    } parts[] = {
-        {"topology", specs->topology},
-        {"exchange", specs->exchange},
-        {"codec", specs->codec},
-        {"rule", specs->rule},
-        {"pace", specs->pace},
-        {"robust", is_defence(specs->robust) ? specs->robust : NULL},
-        {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
+    } parts[] = {{"topology", specs->topology},
+                 {"exchange", specs->exchange},
+                 {"codec", specs->codec},
+                 {"rule", specs->rule},
+                 {"pace", specs->pace},
+                 {"robust", is_defence(specs->robust) ? specs->robust : NULL},
+                 {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
 
     for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
         if (!strategy_is_given(parts[i].value)) continue;
