@@ -247,7 +247,7 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING},
      .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}}},
-    /* Neighbours follow each other by encoded differences (int8 or topk:SHARE): H=N (1),
+    /* Neighbours follow each other by encoded differences (int8, or fewer bits): H=N (1),
      * gamma=X (by codec), order=b, or a: wait. Koloskova et al. 2019, arXiv:1902.00340. */
     {.name = "choco",
      .is_averaging = true,

@@ -371,8 +371,9 @@ const struct option_row option_rows[] = {
      "cheapest for what was measured",
      OF_RUN},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "what is sent for a number: f32, f16, bf16, int8, or of differences topk:SHARE, that share of "
-     "the values, and topk:SHARE|CODEC, these by that codec; CODEC+ef or CODEC+ef:DECAY: groups "
+     "what is sent for a number: f32, f16, bf16, int8; of differences also int4, int2, "
+     "qsgd:LEVELS, ternary, sign, the values that topk:SHARE, topk:K/4096, randk:SHARE or "
+     "threshold:T keep, and A|B: what A of these keeps, by B; CODEC+ef or CODEC+ef:DECAY: groups "
      "send differences, and what the codec leaves out comes later (default by method)",
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,

@@ -13,6 +13,8 @@
 #include "peer/round/internal.h"
 #include "tests/sim/swarm.h"
 
+#include <math.h>
+
 enum { PEERS = 5, VALUES = CHUNK_VALUES + 700, CHUNKS = 2 };
 
 static const struct digest none;
@@ -141,7 +143,8 @@ static void disturb(struct cluster *cluster, uint64_t seed)
 
 static void copies_are_never_silently_apart(void **state)
 {
-    static const char *const codecs[] = {"int8", "topk:0.05", "f16", "f32"};
+    static const char *const codecs[] = {"int8", "topk:0.05",  "f16",
+                                         "f32",  "randk:0.05", "threshold:0.01"};
 
     (void)state;
     FOR_EACH_SEED (seed, 1) {
@@ -165,6 +168,51 @@ static void copies_are_never_silently_apart(void **state)
     }
 }
 
+/* Whatever a codec of differences leaves out comes later: neighbours come together by its own step,
+ * about where they would have met. */
+static void neighbours_come_together_with_any_codec(void **state)
+{
+    static const char *const codecs[] = {"int4",          "int2", "qsgd:16",    "qsgd:1",
+                                         "ternary",       "sign", "randk:0.05", "topk:64/4096|int2",
+                                         "threshold:0.01"};
+
+    (void)state;
+    for (uint64_t i = 0; i < ARRAY_COUNT(codecs); i++) {
+        struct cluster_options options = {.peers = PEERS,
+                                          .seed = i,
+                                          .latency_ns = 2 * NS_PER_MS,
+                                          .values = VALUES,
+                                          .step_cost_ns = 100 * NS_PER_MS,
+                                          .is_quiet = true,
+                                          .averaging = "choco:order=a",
+                                          .codec = codecs[i]};
+        struct cluster *cluster;
+        double before, distance;
+
+        if (is_only_sanitized() && i != 8) continue; /* unit/averaging/test_mirror.c has them all */
+        cluster = cluster_create(&options);
+        swarm_start(cluster, PEERS);
+        assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+        for (uint32_t peer = 0; peer < PEERS; peer++) {
+            static float plane[VALUES];
+
+            for (size_t k = 0; k < VALUES; k++) {
+                plane[k] = (float)(1 + sin((double)(k * (peer + 1))));
+            }
+            cluster_assign(cluster, peer, plane);
+        }
+        before = cluster_mean(cluster);
+        distance = cluster_distance(cluster);
+        cluster_run(cluster, 30 * NS_PER_S);
+        if (!(cluster_distance(cluster) < 0.9 * distance) ||
+            fabs(cluster_mean(cluster) - before) > 0.01) {
+            fail_msg("%s: from %g to %g, mean from %g to %g", codecs[i], distance,
+                     cluster_distance(cluster), before, cluster_mean(cluster));
+        }
+        cluster_destroy(cluster);
+    }
+}
+
 /* Bytes a round of one peer takes, once every copy is there. */
 static double bytes_a_round(const char *codec)
 {
@@ -185,7 +233,7 @@ static double bytes_a_round(const char *codec)
 
 static void what_travels_is_what_the_codec_keeps(void **state)
 {
-    double plain, eighth, kept;
+    double plain, eighth, kept, tiles;
 
     (void)state;
     if (is_only_sanitized()) skip();
@@ -194,9 +242,11 @@ static void what_travels_is_what_the_codec_keeps(void **state)
     plain = bytes_a_round("f32");
     eighth = bytes_a_round("int8");
     kept = bytes_a_round("topk:0.05");
+    tiles = bytes_a_round("topk:64/4096|int2");
     if (!(plain > 8.0 * VALUES && plain < 8.5 * VALUES)) fail_msg("f32: %g a round", plain);
     if (!(eighth < 0.27 * plain)) fail_msg("int8: %g a round of %g", eighth, plain);
     if (!(kept < 0.1 * plain)) fail_msg("topk:0.05: %g a round of %g", kept, plain);
+    if (!(tiles < 0.03 * plain)) fail_msg("topk:64/4096|int2: %g a round of %g", tiles, plain);
 }
 
 /* With more neighbours than a peer keeps copies of: the rest comes whole each round, nobody is
@@ -264,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_are_never_silently_apart),
+        cmocka_unit_test(neighbours_come_together_with_any_codec),
         cmocka_unit_test(what_travels_is_what_the_codec_keeps),
         cmocka_unit_test(more_neighbours_than_copies_do_no_harm),
     };
