@@ -213,7 +213,7 @@ static void bytes_are_a_small_part_of_those_of_float32(void **state)
     static const struct {
         uint32_t peers;
         double least;
-    } cases[] = {{8, 25}, {2, 80}};
+    } cases[] = {{8, 30}, {2, 100}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
