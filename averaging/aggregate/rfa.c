@@ -92,8 +92,8 @@ static void shares_of(const struct aggregate_rows *rows, const struct distances 
         total += (double)rows->weights[k] / (double)fmaxf(distances->of[k], least);
     }
     for (uint32_t k = 0; k < rows->members; k++) {
-        shares[k] = (float)((double)rows->weights[k] / (double)fmaxf(distances->of[k], least) /
-                            total);
+        shares[k] =
+            (float)((double)rows->weights[k] / (double)fmaxf(distances->of[k], least) / total);
     }
 }
 

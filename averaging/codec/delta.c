@@ -58,7 +58,7 @@ void delta_offer_write(const struct delta_offer *offer, uint8_t head[DELTA_OFFER
 }
 
 enum rc delta_offer_parse(const struct codec *codec, const uint8_t *bytes, size_t count,
-                           size_t values, struct delta_offer *offer)
+                          size_t values, struct delta_offer *offer)
 {
     struct delta_offer parsed = {0};
 
@@ -315,8 +315,8 @@ static double median_of(const double *values, uint32_t count)
 }
 
 /* What each counts as, times what it sent. */
-static enum rc scales_of(const struct codec *codec, const struct delta_body *bodies,
-                         uint32_t count, size_t values, float *scratch, float *scales)
+static enum rc scales_of(const struct codec *codec, const struct delta_body *bodies, uint32_t count,
+                         size_t values, float *scratch, float *scales)
 {
     double norms[GROUP_MEMBERS_MAX], median;
 
@@ -334,8 +334,8 @@ static enum rc scales_of(const struct codec *codec, const struct delta_body *bod
 }
 
 enum rc delta_mean_of(const struct codec *codec, const struct delta_body *bodies, uint32_t count,
-                       size_t values, struct delta_how how, float *out, float *scratch,
-                       float *senders)
+                      size_t values, struct delta_how how, float *out, float *scratch,
+                      float *senders)
 {
     float scales[GROUP_MEMBERS_MAX];
     enum rc rc = RC_OK;

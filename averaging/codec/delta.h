@@ -59,15 +59,15 @@ struct delta_offer {
 bool delta_is_offer(const struct codec *codec, size_t values, size_t count);
 void delta_offer_write(const struct delta_offer *offer, uint8_t head[DELTA_OFFER_HEAD]);
 /** RC_FORMAT: it is none. The body is not looked at. */
-MUST_USE enum rc delta_offer_parse(const struct codec *codec, const uint8_t *bytes,
-                                    size_t count, size_t values, struct delta_offer *offer);
+MUST_USE enum rc delta_offer_parse(const struct codec *codec, const uint8_t *bytes, size_t count,
+                                   size_t values, struct delta_offer *offer);
 
 /* ---- what the owner of a chunk returns ---- */
 
 struct delta_mean {
-    uint64_t members;      /* whose differences count, a bit each by place among the members */
-    bool is_whole;         /* `bodies` are values, float32: the mean of models, as none had an anchor */
-    uint32_t planes;       /* what the owner's rule keeps, which comes along; 0: nothing does */
+    uint64_t members; /* whose differences count, a bit each by place among the members */
+    bool is_whole;    /* `bodies` are values, float32: the mean of models, as none had an anchor */
+    uint32_t planes;  /* what the owner's rule keeps, which comes along; 0: nothing does */
     const uint8_t *bodies; /* of `members` but the reader, by place, each behind its number of bytes
                               (u32); borrowed, as the next */
     const uint8_t *state;  /* `planes` planes, float32 */
@@ -86,9 +86,8 @@ uint32_t delta_bodies(const struct delta_mean *mean, uint32_t self, struct delta
 /** May `count` bytes be what an owner returns, to anybody? */
 bool delta_is_mean(const struct codec *codec, size_t values, size_t count);
 /** `self`: the reader's place. RC_FORMAT. */
-MUST_USE enum rc delta_mean_parse(const struct codec *codec, const uint8_t *bytes,
-                                   size_t count, size_t values, uint32_t self,
-                                   struct delta_mean *mean);
+MUST_USE enum rc delta_mean_parse(const struct codec *codec, const uint8_t *bytes, size_t count,
+                                  size_t values, uint32_t self, struct delta_mean *mean);
 
 /* One chunk of the owner's, gathered. */
 struct delta_set {
@@ -97,8 +96,8 @@ struct delta_set {
     uint64_t astray;  /* that have another anchor than most, or none; 0 if the owner itself has */
 };
 
-/** Fills in `members` and `astray`. Most have one anchor, else that of the latest round counts, else
- *  the owner's. members 0: nobody has one. */
+/** Fills in `members` and `astray`. Most have one anchor, else that of the latest round counts,
+ * else the owner's. members 0: nobody has one. */
 void delta_choose(size_t values, uint32_t self, struct delta_set *set);
 
 /** What is kept until it is sent: `set`, with `planes` of `state` ([values] each) for who is
@@ -120,7 +119,7 @@ struct delta_how {
 /** out: [values], the mean of `count` encoded differences; scratch, senders: [values]. The same
  *  bytes in the same order give the same bits everywhere. count > 0. RC_FORMAT, RC_NONFINITE. */
 MUST_USE enum rc delta_mean_of(const struct codec *codec, const struct delta_body *bodies,
-                                uint32_t count, size_t values, struct delta_how how, float *out,
-                                float *scratch, float *senders);
+                               uint32_t count, size_t values, struct delta_how how, float *out,
+                               float *scratch, float *senders);
 
 #endif

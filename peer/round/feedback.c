@@ -246,14 +246,14 @@ static enum rc mean_of(struct round *round, const struct delta_mean *mean, const
 {
     struct round_feedback *feedback = round->feedback;
     const struct delta_how how = {.by_sender = round->options.strategy->rule->by_sender,
-                                   .clips = round->options.strategy->clips};
+                                  .clips = round->options.strategy->clips};
     const struct delta_body own = {told->bytes + DELTA_OFFER_HEAD, told->count - DELTA_OFFER_HEAD};
     struct delta_body bodies[GROUP_MEMBERS_MAX];
     uint32_t count = delta_bodies(mean, self, own, bodies);
     enum rc rc;
 
     rc = delta_mean_of(round->codec, bodies, count, range.count, how, feedback->mean,
-                        round->scratch, feedback->senders);
+                       round->scratch, feedback->senders);
     for (size_t i = 0; i < range.count && rc == RC_OK; i++) {
         feedback->mean[i] = base[i] - feedback->mean[i];
     }
@@ -289,11 +289,11 @@ static void agree(struct round *round, struct round_job *job, struct range range
     struct delta_offer told;
     const float *base = NULL;
 
-    job->rc = delta_mean_parse(round->codec, job->body, job->body_count, range.count, job->slot,
-                                &mean);
+    job->rc =
+        delta_mean_parse(round->codec, job->body, job->body_count, range.count, job->slot, &mean);
     if (job->rc != RC_OK) return;
-    job->rc = delta_offer_parse(round->codec, job->told->bytes, job->told->count, range.count,
-                                 &told);
+    job->rc =
+        delta_offer_parse(round->codec, job->told->bytes, job->told->count, range.count, &told);
     CHECK(job->rc == RC_OK); /* it is ours */
     if (is_in(&mean, job->slot) && told.anchor == 0) {
         job->rc = RC_FORMAT; /* we sent no difference */
@@ -339,11 +339,10 @@ void round_feedback_decoded(struct round *round, struct round_job *job)
     if (job->rc != RC_OK) return;
     if (job->chunk.kind == DATA_MEAN) {
         CHECK(delta_mean_parse(round->codec, job->body, job->body_count, values, job->slot,
-                                &mean) == RC_OK);
+                               &mean) == RC_OK);
         if (mean.planes == 0) return;
-        feedback->state[job->chunk.chunk] =
-            blob_slice(job->blob, at + (size_t)(mean.state - job->body),
-                       mean.planes * values * sizeof(float));
+        feedback->state[job->chunk.chunk] = blob_slice(
+            job->blob, at + (size_t)(mean.state - job->body), mean.planes * values * sizeof(float));
         if (feedback->state[job->chunk.chunk] == NULL) job->rc = RC_NOMEM;
         return;
     }
@@ -368,8 +367,8 @@ void round_feedback_gather(struct round *round, struct round_job *job)
 }
 
 /* Nobody has an anchor: the mean of models will be it. */
-static enum rc reduce_whole(struct round *round, struct round_job *job,
-                            const struct delta_set *set, struct range range)
+static enum rc reduce_whole(struct round *round, struct round_job *job, const struct delta_set *set,
+                            struct range range)
 {
     float *mean = round->feedback->mean;
     uint64_t members = 0;

@@ -412,10 +412,10 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "groups:8 beyond, codec f32, rule nesterov lr 0.7 momentum 0.9"},
         {"sparseloco",
          "sparseloco: every 30 steps, training waits, exchange group:direct over complete, codec "
-         "topk:0.01|int8+ef:0.95, rule sparse lr 0.7"},
+         "topk:64/4096|int2+ef:0.95, rule sparse lr 0.7"},
         {"sparseloco:H=15,lr=0.4,beta=1",
          "sparseloco: every 15 steps, training waits, exchange group:direct over complete, codec "
-         "topk:0.01|int8+ef, rule sparse lr 0.4"},
+         "topk:64/4096|int2+ef, rule sparse lr 0.4"},
         {"easgd",
          "easgd: every 10 steps, training waits, exchange group:auto over complete up to 16 "
          "peers, groups:8 beyond, codec f32, rule elastic pull 0.9/n"},

@@ -29,8 +29,8 @@ static void look_at_mean(const struct codec *codec, const uint8_t *bytes, size_t
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
-    static const char *const names[] = {"topk:0.01", "topk:0.1", "topk:0.25|int8", "f32",
-                                        "f16",       "bf16",     "int8",           "topk:0.5|f16"};
+    static const char *const names[] = {"topk:0.01", "topk:0.1", "topk:0.25|int8",   "f32", "f16",
+                                        "bf16",      "int8",     "topk:64/4096|int2"};
     struct codec codec;
     struct delta_offer offer;
 

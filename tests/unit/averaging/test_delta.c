@@ -59,9 +59,9 @@ static void sent_and_left_add_up_to_all_differences(void **state)
 
             fill(&rng, anchor, 1);
             fill(&rng, x, 1);
-            assert_int_equal(feedback_encode(&how, anchor, x, residual, VALUES, left, scratch,
-                                             bytes, &count),
-                             RC_OK);
+            assert_int_equal(
+                feedback_encode(&how, anchor, x, residual, VALUES, left, scratch, bytes, &count),
+                RC_OK);
             assert_int_equal(decode(codec, bytes, count, scratch), RC_OK);
             for (size_t i = 0; i < VALUES; i++) {
                 sum[i] += (double)anchor[i] - (double)x[i];
@@ -116,23 +116,21 @@ struct member {
 };
 
 /* `anchor` 0: the values themselves. */
-static void offer(struct member *member, const struct codec *codec, uint64_t anchor,
-                  uint32_t round)
+static void offer(struct member *member, const struct codec *codec, uint64_t anchor, uint32_t round)
 {
     const struct delta_offer offered = {.anchor = anchor, .round = round};
 
     if (anchor == 0) codec = &codec_f32;
     delta_offer_write(&offered, member->bytes);
-    member->count =
-        DELTA_OFFER_HEAD + codec->ops->encode(codec, round, member->difference, VALUES,
-                                              member->bytes + DELTA_OFFER_HEAD);
+    member->count = DELTA_OFFER_HEAD + codec->ops->encode(codec, round, member->difference, VALUES,
+                                                          member->bytes + DELTA_OFFER_HEAD);
 }
 
 static void parse(struct member *member, const struct codec *codec)
 {
     assert_true(delta_is_offer(codec, VALUES, member->count));
-    assert_int_equal(
-        delta_offer_parse(codec, member->bytes, member->count, VALUES, &member->offer), RC_OK);
+    assert_int_equal(delta_offer_parse(codec, member->bytes, member->count, VALUES, &member->offer),
+                     RC_OK);
 }
 
 static void swarm_fill(struct member *members, uint64_t seed)
@@ -277,10 +275,10 @@ static void most_say_what_the_anchor_is(void **state)
 
     (void)state;
     check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 0, 15, 20);
-    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, later, 2, 15, 0); /* the owner is astray */
-    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 4, 15, 0); /* and knows nothing */
+    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, later, 2, 15, 0);   /* the owner is astray */
+    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 4, 15, 0);  /* and knows nothing */
     check_choice((const uint64_t[]){4, 6, 6, 4, 8}, rounds, 0, 31, 22); /* the owner's own */
-    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 0, 31, 0);  /* 6 is of round 9 */
+    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 0, 31, 0);   /* 6 is of round 9 */
     check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 2, 31, 25);
     check_choice((const uint64_t[]){4, 6, 7, 9, 8}, later, 1, 31, 29);
     check_choice((const uint64_t[]){0, 0, 0, 0, 0}, rounds, 0, 0, 0);
@@ -311,8 +309,8 @@ static void who_is_astray_gets_the_anchor(void **state)
     for (uint32_t place = 0; place < MEMBERS; place++) {
         struct blob *blob = delta_for(VALUES, kept, place);
 
-        assert_int_equal(
-            delta_mean_parse(codec, blob->bytes, blob->count, VALUES, place, &mean), RC_OK);
+        assert_int_equal(delta_mean_parse(codec, blob->bytes, blob->count, VALUES, place, &mean),
+                         RC_OK);
         assert_int_equal(mean.members, 23);
         assert_int_equal(mean.planes, place == 3 ? 2 : 0);
         for (size_t i = 0; i < VALUES && place == 3; i++) {
@@ -326,8 +324,8 @@ static void who_is_astray_gets_the_anchor(void **state)
     for (uint32_t place = 0; place < MEMBERS; place++) {
         struct blob *blob = delta_for(VALUES, kept, place);
 
-        assert_int_equal(
-            delta_mean_parse(codec, blob->bytes, blob->count, VALUES, place, &mean), RC_OK);
+        assert_int_equal(delta_mean_parse(codec, blob->bytes, blob->count, VALUES, place, &mean),
+                         RC_OK);
         assert_true(mean.is_whole && mean.planes == 0 && mean.members == 31);
         assert_true(load_le_float(mean.bodies + 4 * 9) == anchor[9]);
         blob_unref(blob);
@@ -347,8 +345,8 @@ static void one_record_holds_what_is_sent(void **state)
 
     (void)state;
     delta_offer_write(&(struct delta_offer){.anchor = 3}, bytes);
-    assert_int_equal(
-        delta_offer_parse(&codec_f32, bytes, sizeof bytes, CHUNK_VALUES, &same), RC_OK);
+    assert_int_equal(delta_offer_parse(&codec_f32, bytes, sizeof bytes, CHUNK_VALUES, &same),
+                     RC_OK);
     for (int i = 0; i < GROUP_MEMBERS_MAX; i++) {
         set.offers[i] = &same;
     }
@@ -390,15 +388,15 @@ static void other_bytes_are_refused(void **state)
         if (is_right) assert_true(delta_is_mean(codec, VALUES, count));
     }
     store_le32(bytes + DELTA_MEAN_HEAD + body, UINT32_MAX); /* longer than there is */
-    assert_int_equal(
-        delta_mean_parse(codec, bytes, DELTA_MEAN_HEAD + 2 * body, VALUES, 2, &mean), RC_FORMAT);
+    assert_int_equal(delta_mean_parse(codec, bytes, DELTA_MEAN_HEAD + 2 * body, VALUES, 2, &mean),
+                     RC_FORMAT);
     store_le32(bytes + DELTA_MEAN_HEAD + body, (uint32_t)each);
     bytes[8] = 3; /* no rule keeps so many planes */
     assert_int_equal(delta_mean_parse(codec, bytes, DELTA_MEAN_HEAD + 2 * body, VALUES, 2, &mean),
                      RC_FORMAT);
     bytes[8] = 0;
-    assert_int_equal(
-        delta_mean_parse(codec, bytes, DELTA_MEAN_HEAD + 2 * body, VALUES, 64, &mean), RC_FORMAT);
+    assert_int_equal(delta_mean_parse(codec, bytes, DELTA_MEAN_HEAD + 2 * body, VALUES, 64, &mean),
+                     RC_FORMAT);
     store_le64(bytes, 0);
     assert_int_equal(delta_mean_parse(codec, bytes, DELTA_MEAN_HEAD, VALUES, 2, &mean), RC_FORMAT);
     assert_false(delta_is_mean(codec, VALUES, BULK_BYTES_MAX));
