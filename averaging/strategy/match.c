@@ -274,7 +274,11 @@ static const char *why_no_aggregate(const struct strategy *strategy)
         return "of two values nobody can tell which one lies; use --robust clip, or --exchange "
                "group";
     }
-    if (strategy->tracks || strategy->rule->prepare != NULL) {
+    if (strategy->rule == &rule_accelerated && exchange->is_graph) {
+        return "rule accelerated steps along what neighbours said, which an aggregate would take "
+               "the place of; use --robust clip, or --topology complete";
+    }
+    if (strategy->tracks || strategy->rule->sums_to_zero) {
         return "what the method keeps must add up to zero over all peers, which only means do; use "
                "--robust clip";
     }
