@@ -113,6 +113,9 @@ static enum rc match_feedback(struct strategy *strategy, struct fault *why)
         reason =
             "rounds carry a part of the model each, and what is left out is kept for all of it; "
             "leave +ef out";
+    } else if (strategy->rule->prepare != NULL) {
+        reason = "its rule tells others where its step leads, which is in no anchor; use --rule "
+                 "nesterov, which is the same in a group of all, or leave +ef out";
     } else if (strategy->rule == &rule_elastic) {
         reason = "a spring leaves most of the difference where it is, so that would be sent "
                  "again each round; use another rule, or leave +ef out";
@@ -274,7 +277,11 @@ static const char *why_no_aggregate(const struct strategy *strategy)
         return "of two values nobody can tell which one lies; use --robust clip, or --exchange "
                "group";
     }
-    if (strategy->tracks || strategy->rule->prepare != NULL) {
+    if (strategy->rule == &rule_accelerated && exchange->is_graph) {
+        return "rule accelerated steps along what neighbours said, which an aggregate would take "
+               "the place of; use --robust clip, or --topology complete";
+    }
+    if (strategy->tracks || strategy->rule->sums_to_zero) {
         return "what the method keeps must add up to zero over all peers, which only means do; use "
                "--robust clip";
     }

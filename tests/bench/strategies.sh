@@ -18,8 +18,8 @@ peers=${PEERS:-8} samples=${SAMPLES:-120000} model=${MODEL:-cnn} batch=64
 rows=${ROWS:-build/bench/strategies.jsonl} limit=${LIMIT:-900} python=/usr/bin/python3
 steps=$((samples / batch / peers))
 # The most telling first. Periods are those of the papers or the defaults, but where a run of so few steps would be over before.
-methods=${METHODS:-local-sgd none allreduce diloco:H=50 ad-psgd dpsgd push-sum noloco:H=50 choco/int8 choco/topk:0.1 moshpit@grid:2 \
-    gradient-tracking d2 slowmo bmuf:H=16 post-local:H=16,switch=$((steps / 2)) easgd aeasgd eamsgd one-shot osgp gosgd \
+methods=${METHODS:-local-sgd none allreduce diloco:H=50 ad-psgd dpsgd push-sum noloco:H=50 gasloc:H=50 choco/int8 choco/topk:0.1 \
+    moshpit@grid:2 gradient-tracking d2 slowmo bmuf:H=16 post-local:H=16,switch=$((steps / 2)) easgd aeasgd eamsgd one-shot osgp gosgd \
     dpsgd@exponential easgd@ring}
 
 mkdir -p "$(dirname "$rows")"

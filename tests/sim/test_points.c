@@ -13,9 +13,9 @@
 enum { VALUES = 200, PEERS = 5, POINTS_MAX = 4096 };
 
 static const char *const exchanges[] = {NULL, "pair", "group", "edges", "mirror", "push"};
-static const char *const rules[] = {NULL,      "mean",       "nesterov", "slow-momentum",  "block",
-                                    "elastic", "heavy-ball", "push-sum", "exact-diffusion",
-                                    "accelerated"};
+static const char *const rules[] = {
+    NULL,      "mean",       "nesterov", "slow-momentum",   "block",
+    "elastic", "heavy-ball", "push-sum", "exact-diffusion", "accelerated"};
 static const char *const topologies[] = {
     NULL,      "complete", "groups:3",  "grid:3",      "pairs",
     "ring",    "torus",    "hypercube", "exponential", "one-peer-exponential",
@@ -53,8 +53,9 @@ static bool is_same(const struct strategy *a, const struct strategy *b, bool in_
 /* A line, with something to do in it. */
 static void check_refusal(const struct strategy_specs *specs, enum rc rc, const struct fault *why)
 {
-    static const char *const ways[] = {"use ",    "leave it out", "give ",   "leave them out",
-                                       "choose ", "take ",        "or rule", "leave --"};
+    static const char *const ways[] = {"use ",           "leave it out", "give ",
+                                       "leave them out", "choose ",      "take ",
+                                       "or rule",        "leave --",     "leave +ef out"};
     bool says = false;
 
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
