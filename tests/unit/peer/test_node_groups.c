@@ -19,7 +19,6 @@ struct stage {
     struct node node;
     struct rounds rounds;
     struct draws draws;
-    struct rounds rounds;
 };
 
 static uint64_t the_time_ns;
@@ -78,7 +77,6 @@ static struct stage *stage_create(void)
     stage->node.self = identity_peer_id(stage->self.public_key);
     stage->node.options.swarm = &stage->swarm;
     stage->node.options.strategy = &stage->strategy;
-    stage->node.rounds = &stage->rounds;
     const struct membership_options options = {.probe_interval_ns = NS_PER_S,
                                                .members_max = 1000,
                                                .identity = &stage->self,
