@@ -126,6 +126,14 @@ gossip/wire/scan.c @ unit_gossip_scan @ nesting is not limited @ s/if \(depth ==
 gossip/signed/record.c @ unit_gossip_record @ a signed record may have any length @ s/ \|\| count > SIGNED_RECORD_BYTES_MAX\) return RC_FORMAT;/) return RC_FORMAT;/
 base/file_lock.c @ unit_base_file_lock @ a removed lock file is taken for the one that is there @ s/error == 0 \&\& is_still_there\(lock->fd, path\)/error == 0/
 peer/env/uv/socket.c @ unit_env_uv_dial @ links may take the last descriptors @ s/\(rlim_t\)socket \+ FILES_KEPT >= limit.rlim_cur/(rlim_t)socket > limit.rlim_cur/
+peer/env/trace.c @ unit_env_trace @ a full ring loses what is not read yet @ s/if \(in - out >= trace->options.events_max\)/if (in - out >= 2 * trace->options.events_max)/
+peer/env/trace.c @ unit_env_trace @ a trace has no bound @ s/return trace->bytes \+ trace->used \+ bytes \+ TAIL_BYTES <= trace->options.bytes_max;/return trace->bytes + trace->used + bytes + TAIL_BYTES > 0;/
+peer/env/trace.c @ unit_env_trace @ a disk that fails is told again and again @ s/trace->is_told = true;//
+peer/env/trace.c @ unit_env_trace @ texts are not escaped @ s/out\[used\+\+\] = '\\\\';/;/
+gossip/signed/record.c @ unit_gossip_record @ a site of another is not looked at @ s/ \|\| !site_is_valid\(parsed.site\)//
+gossip/overlay/topology.c @ unit_gossip_topology @ rounds of all have no numbers of their own @ s/return \(struct topology_level\)\{false, round \/ every\};/return (struct topology_level){false, round};/
+gossip/membership/membership.c @ unit_gossip_membership @ all are near @ s/return member != NULL \&\& memcmp\(member_brief\(member\)->site, m->options.site, SITE_BYTES\) == 0;/return member != NULL;/
+peer/node/rounds/sites.c @ sim_sites @ rounds never stay at a site @ s/every = TOPOLOGY_SITES;/every = 1;/
 peer/files/journal.c @ unit_peer_journal @ a full disk is told again and again @ s/failed == RC_OK \|\| failed == told/failed == RC_OK/
 base/file.c @ unit_base_file @ a log grows without end @ s/before.st_size \+ count > bytes_max/before.st_size > UINT64_MAX - 1/
 peer/link/tell.c @ unit_peer_link @ each refusal of a holder of the key has a line in the log @ s/links->told < TOLD_A_MINUTE/true/

@@ -438,7 +438,7 @@ static void hellos_and_records_have_the_keys_of_their_tables(void **state)
     static const struct digest run_id = {.bytes = {1}};
     static const uint8_t seed[SECRET_BYTES] = {2}, key[PUBLIC_KEY_BYTES] = {3};
     struct hello hello = {.certificate_bytes = 1};
-    struct member_record record = {.incarnation = 1};
+    struct member_record record = {.incarnation = 1, .site = "a"};
     struct identity identity;
     uint8_t bytes[HELLO_BYTES_MAX];
     uint64_t keys;
