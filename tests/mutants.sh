@@ -67,6 +67,12 @@ averaging/core/transfer.c @ unit_averaging_exchange_push @ a chunk of a share is
 averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
 averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/count, count \/ 2\);/count, (count - 1) \/ 2);/
 averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/, deadline_most\(floor, least_ns\)\);/, 0 * deadline_most(floor, least_ns));/
+averaging/aggregate/trim.c @ unit_averaging_aggregate @ one liar more than half stays in @ s/faults < most . faults : most/faults < most ? faults - 1 : most - 1/
+averaging/aggregate/krum.c @ unit_averaging_aggregate @ the farthest has a vote, too @ s/score\(apart\[a\], a, n, n - faults - 2\)/score(apart[a], a, n, n - 1)/
+averaging/aggregate/centered_clip.c @ unit_averaging_aggregate @ who is far pulls as far @ s/pulls\[k\] \*= rows->radius \/ distance;//
+averaging/aggregate/rfa.c @ unit_averaging_aggregate @ who is far counts as who is near @ s/fmaxf\(distances->of\[k\], least\)/least/g
+averaging/aggregate/gather.c @ unit_averaging_gather @ the order of arrival counts @ s/if \(order < 0\) before = at;/before = at;/
+averaging/aggregate/gather.c @ unit_averaging_gather @ of two the farther one counts whole @ s/= share \* item->member.weight/= item->member.weight/
 averaging/core/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
 averaging/core/robust.c @ sim_liars @ means are taken over however far they are @ s/if \(chunk->is_mean\) return takes_mean.*$/if (chunk->is_mean) return RC_OK;/
 averaging/core/robust.c @ unit_averaging_robust @ what is far counts as what is near @ s/: share \* share \* share;/: share;/

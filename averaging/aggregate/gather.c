@@ -88,7 +88,8 @@ static enum rc insert(struct gathered_list *list, struct gathered *item)
     struct gathered *at, *before = NULL;
     uint32_t count = 0;
 
-    SLIST_FOREACH(at, list, next) {
+    SLIST_FOREACH(at, list, next)
+    {
         int order = peer_id_compare(at->member.id, item->member.id);
 
         if (order == 0) return RC_REPLAY;
@@ -111,7 +112,8 @@ static uint32_t combine_few(struct aggregate_rows *rows, const struct gathered_l
     const struct gathered *item;
     uint32_t k = 0, clipped = 0;
 
-    SLIST_FOREACH(item, list, next) {
+    SLIST_FOREACH(item, list, next)
+    {
         float share = item->member.share;
 
         clipped += share < 1;
@@ -130,7 +132,8 @@ static enum rc combine(const struct gather *gather, const struct gathered_list *
     const struct aggregate *aggregate = &gather->aggregate;
     const struct gathered *item;
 
-    SLIST_FOREACH(item, list, next) {
+    SLIST_FOREACH(item, list, next)
+    {
         rows->values[rows->members] = item->values;
         rows->weights[rows->members++] = item->member.weight;
     }
@@ -229,7 +232,8 @@ static float scale_of(const struct gathered_list *list)
     const struct gathered *item;
     float sum = 0, neighbours = 0;
 
-    SLIST_FOREACH(item, list, next) {
+    SLIST_FOREACH(item, list, next)
+    {
         sum += item->member.weight;
         neighbours++;
     }
@@ -239,8 +243,7 @@ static float scale_of(const struct gathered_list *list)
 void gather_settle(struct gather *gather, struct peer_id self, const float *own, float *difference,
                    struct gather_count *done)
 {
-    struct aggregate_rows rows = {
-        .count = gather->values, .centre = own, .radius = gather->radius};
+    struct aggregate_rows rows = {.count = gather->values, .centre = own, .radius = gather->radius};
     struct gathered_list *list = &gather->lists[0];
     const struct gather_member us = {.id = self, .weight = 1, .share = 1};
     float scale = scale_of(list);

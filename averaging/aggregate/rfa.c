@@ -21,8 +21,8 @@
 
 enum { STEPS_MOST = 32 };
 static const float smoothing = 0.1f, settled = 1e-3f;
-/* Who is so many times farther away than the median member counts for less than half of it. */
-static const float far_factor = 2;
+/* Who is so many times farther away than the median member counts for less than a quarter of it. */
+static const float far_factor = 4;
 
 struct distances {
     float of[AGGREGATE_ROWS_MAX];
@@ -35,8 +35,8 @@ static void measure(const struct aggregate_rows *rows, const float *from, struct
     }
 }
 
-/* The upper one of two: in either of two camps of one size half of the distances are 0, and it would
- * stay there for ever. */
+/* The upper one of two: in either of two camps of one size half of the distances are 0, and it
+ * would stay there for ever. */
 static float median(const struct distances *distances, uint32_t count)
 {
     float sorted[AGGREGATE_ROWS_MAX];

@@ -52,8 +52,8 @@ CPU_LOOP void sort_rows(float rows[][BLOCK], uint32_t n)
 }
 
 /* The last block may be short: what stands behind its end is sorted along and not looked at. */
-FOR_EACH_CPU(static, void, trimmed,
-             (const struct aggregate_rows *rows, uint32_t drop, float *out), (rows, drop, out))
+FOR_EACH_CPU(static, void, trimmed, (const struct aggregate_rows *rows, uint32_t drop, float *out),
+             (rows, drop, out))
 {
     float block[AGGREGATE_ROWS_MAX][BLOCK] = {{0}};
     uint32_t n = rows->members, left = n - 2 * drop;

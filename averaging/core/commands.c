@@ -122,5 +122,7 @@ uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, u
 float exchange_radius(const struct exchange_options *options,
                       const struct robust_history *distances)
 {
-    return options->clips ? robust_radius(distances, options->bounds) : FLT_MAX;
+    float radius = options->clips ? robust_radius(distances, options->bounds) : FLT_MAX;
+
+    return radius < FLT_MAX ? radius : FLT_MAX; /* a norm may overflow where no value does */
 }

@@ -285,6 +285,13 @@ static const char *why_no_aggregate(const struct strategy *strategy)
         return "what the method keeps must add up to zero over all peers, which only means do; use "
                "--robust clip";
     }
+    if (exchange->is_graph && strategy->rule != &rule_mean) {
+        return "its rule makes more of what neighbours say than their average; use --robust clip";
+    }
+    if (exchange->is_graph && (strategy->fragments > 1 || strategy->slots > 0)) {
+        return "neighbours are judged by whole models, and its rounds carry parts of them; use "
+               "--robust clip";
+    }
     if (exchange->is_group && strategy->schedule != SCHEDULE_AUTO &&
         strategy->schedule != SCHEDULE_DIRECT) {
         return "each one's own values are needed, not sums of several; use group:direct";

@@ -30,9 +30,8 @@ enum rc round_guard_reduce(struct round *round, struct round_job *job, float *ou
 {
     struct range range = round_chunk_range(round, job->first);
     const float *centre = round_centre(round, range, NULL);
-    float radius = centre == NULL
-                       ? 0
-                       : robust_members_radius(round->robust, job->first, centre, range.count);
+    float radius =
+        centre == NULL ? 0 : robust_members_radius(round->robust, job->first, centre, range.count);
 
     return gather_reduce(round->gather, job->first, centre, radius, range.count, out,
                          &job->guarded);

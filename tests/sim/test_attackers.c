@@ -11,10 +11,11 @@
  *                     2022, arXiv:2202.01545)
  *   label-flip        trains as all do, with label 9 - c in place of c
  *
- * As a gate: some rules, each against what it should bear. LONG=1 prints the table of METHODS x
- * ROBUSTS x ATTACKS (separated by blanks); ATTACKERS (3), SHARD (iid), TOPOLOGY, SEEDS ("1") and
- * SECONDS (8) choose. Each cell: points of accuracy against the honest alone with their mean, and
- * the share of honest contributions that the guard clipped or left out.
+ * As a gate (VERBOSE=1 prints its figures, SEED=N takes another seed): some rules, each against
+ * what it should bear. LONG=1 prints the table of METHODS x ROBUSTS x ATTACKS (separated by
+ * blanks); ATTACKERS (3), SHARD (iid), TOPOLOGY, SEEDS ("1") and SECONDS (8) choose. Each cell:
+ * points of accuracy against the honest alone with their mean, and the share of honest
+ * contributions that the guard clipped or left out.
  */
 #include "tests/check.h"
 
@@ -22,6 +23,8 @@
 #include "tests/sim/lies.h"
 #include "tests/sim/swarm.h"
 #include "tests/unit/replica/learners.h"
+
+#include <float.h>
 
 enum { PEERS = 16, INPUTS = 64, HIDDEN = 32, CLASSES = 10 };
 enum { LAST = INPUTS * HIDDEN + HIDDEN, VALUES = LAST + HIDDEN * CLASSES + CLASSES };
@@ -150,7 +153,7 @@ static bool lie_ready(struct evil *e, struct peer_id to, struct message *message
     (void)e;
     if (message->type != MESSAGE_READY || victim == NULL) return true;
     dissent(victim, lie);
-    message->as.ready.squared = (float)norm_squared_apart(lie, victim, VALUES);
+    message->as.ready.squared = (float)fmin(norm_squared_apart(lie, victim, VALUES), FLT_MAX);
     return true;
 }
 
@@ -161,7 +164,7 @@ static bool hear_ready(struct evil *e, struct peer_id from, const struct message
     struct message *changed = (struct message *)(uintptr_t)message;
 
     if (message->type != MESSAGE_READY || victim == NULL || own == NULL) return true;
-    changed->as.ready.squared = (float)norm_squared_apart(victim, own, VALUES);
+    changed->as.ready.squared = (float)fmin(norm_squared_apart(victim, own, VALUES), FLT_MAX);
     return true;
 }
 
@@ -196,8 +199,8 @@ static void turn_classes(struct learner *learner)
 {
     static float values[VALUES], turned[VALUES];
 
-    assert_int_equal(
-        flipped.replica->export_section(learner, SECTION_PARAMETERS, values, VALUES), RC_OK);
+    assert_int_equal(flipped.replica->export_section(learner, SECTION_PARAMETERS, values, VALUES),
+                     RC_OK);
     memcpy(turned, values, sizeof turned);
     for (uint32_t c = 0; c < CLASSES; c++) {
         uint32_t other = CLASSES - 1 - c;
@@ -206,8 +209,8 @@ static void turn_classes(struct learner *learner)
         memcpy(turned + LAST + c * HIDDEN, values + LAST + other * HIDDEN, HIDDEN * sizeof(float));
         turned[LAST + HIDDEN * CLASSES + c] = biases[other];
     }
-    assert_int_equal(
-        flipped.replica->assign_section(learner, SECTION_PARAMETERS, turned, VALUES), RC_OK);
+    assert_int_equal(flipped.replica->assign_section(learner, SECTION_PARAMETERS, turned, VALUES),
+                     RC_OK);
 }
 
 /* To train a model with its classes turned on true labels is to train it on turned ones. */
@@ -361,9 +364,9 @@ static void rows_of(const char *averaging)
 {
     const char *robusts[WORDS_MAX], *wanted[WORDS_MAX];
     char robust_text[TEXT_MAX], wanted_text[TEXT_MAX];
-    size_t robusts_count = words(robust_text, "ROBUSTS",
-                                 "none clip trim:3 median krum multi-krum centered-clip rfa",
-                                 robusts, WORDS_MAX);
+    size_t robusts_count =
+        words(robust_text, "ROBUSTS", "none clip trim:3 median krum multi-krum centered-clip rfa",
+              robusts, WORDS_MAX);
     size_t wanted_count =
         words(wanted_text, "ATTACKS",
               "reversed-step-1000 sign-flipped-model random-model drift reversed-step stale-model "
@@ -411,6 +414,107 @@ static void the_table(void **state)
     }
 }
 
+/* ---- the gate ---- */
+
+static void take_setting(const char *averaging, const char *topology, uint32_t attackers)
+{
+    setting.averaging = averaging;
+    setting.topology = topology;
+    setting.attackers = attackers;
+    setting.shard = "iid";
+    setting.seed = strtoull(word("SEED", "1"), NULL, 10);
+    setting.seconds = is_only_sanitized() ? 1 : 8;
+}
+
+/* What a mean loses 14 points to, and each rule where it is strong; docs/security.md has where none
+ * of them is. Also with other seeds: SEED=N. */
+static void rules_bear_what_the_mean_does_not(void **state)
+{
+    static const struct {
+        const char *robust, *attack;
+        double most; /* that it may lose against the mean without an attack */
+    } cells[] = {{"rfa", "random-model", 0.02},
+                 {"median", "reversed-step", 0.02},
+                 {"trim:3", "label-flip", 0.02},
+                 {"multi-krum:3", "random-model", 0.03},
+                 {"centered-clip", "drift", 0.02}};
+    struct outcome alone, mean;
+
+    (void)state;
+    if (getenv("LONG") != NULL) skip();
+    take_setting("local-sgd:H=4", NULL, 3);
+    alone = run("none", NULL);
+    mean = run("none", "random-model");
+    for (size_t i = 0; i < ARRAY_COUNT(cells); i++) {
+        struct outcome beside = run(cells[i].robust, cells[i].attack);
+
+        if (getenv("VERBOSE") != NULL) {
+            printf("%s, %s: %.4f of %.4f, %.3f reduced\n", cells[i].robust, cells[i].attack,
+                   beside.accuracy, alone.accuracy, beside.reduced);
+        }
+        assert_true(beside.rounds > alone.rounds / 2 && beside.reduced > 0);
+        if (is_only_sanitized() || beside.accuracy > alone.accuracy - cells[i].most) continue;
+        fail_msg("%s, %s: %g of %g", cells[i].robust, cells[i].attack, beside.accuracy,
+                 alone.accuracy);
+    }
+    assert_true(is_only_sanitized() || mean.accuracy < alone.accuracy - 0.05);
+}
+
+static void seven_of_sixteen_are_borne_on_a_complete_graph(void **state)
+{
+    static const char *const robusts[] = {"clip", "median", "rfa"};
+    struct outcome alone, mean;
+
+    (void)state;
+    if (getenv("LONG") != NULL) skip();
+    take_setting("dpsgd:H=4", "complete", 7);
+    alone = run("none", NULL);
+    mean = run("none", "sign-flipped-model");
+    for (size_t i = 0; i < ARRAY_COUNT(robusts); i++) {
+        struct outcome beside = run(robusts[i], "sign-flipped-model");
+
+        if (getenv("VERBOSE") != NULL) {
+            printf("%s: %.4f of %.4f, mean %.4f\n", robusts[i], beside.accuracy, alone.accuracy,
+                   mean.accuracy);
+        }
+        if (is_only_sanitized() || beside.accuracy > alone.accuracy - 0.02) continue;
+        fail_msg("%s: %g of %g", robusts[i], beside.accuracy, alone.accuracy);
+    }
+}
+
+/* What is clipped or left out of honest members, of rules that do not always leave some out. Planes
+ * of neighbours with unlike data are clipped more often: docs/security.md. */
+static void guards_leave_the_honest_alone(void **state)
+{
+    static const struct {
+        const char *averaging, *topology, *robust, *shard;
+    } cells[] = {{"local-sgd:H=4", NULL, "clip", "iid"},
+                 {"local-sgd:H=4", NULL, "clip", "dirichlet:0.1"},
+                 {"local-sgd:H=4", NULL, "centered-clip", "iid"},
+                 {"local-sgd:H=4", NULL, "centered-clip", "dirichlet:0.1"},
+                 {"local-sgd:H=4", NULL, "rfa", "iid"},
+                 {"local-sgd:H=4", NULL, "rfa", "dirichlet:0.1"},
+                 {"dpsgd:H=4", "complete", "clip", "iid"},
+                 {"dpsgd:H=4", "complete", "rfa", "iid"}};
+
+    (void)state;
+    if (getenv("LONG") != NULL || is_only_sanitized()) skip();
+    for (size_t i = 0; i < ARRAY_COUNT(cells); i++) {
+        struct outcome outcome;
+
+        take_setting(cells[i].averaging, cells[i].topology, 3);
+        setting.shard = cells[i].shard;
+        outcome = run(cells[i].robust, NULL);
+        if (getenv("VERBOSE") != NULL) {
+            printf("%s, %s, %s: %.4f reduced\n", setting.averaging, cells[i].robust, setting.shard,
+                   outcome.reduced);
+        }
+        if (outcome.reduced < 0.05) continue;
+        fail_msg("%s, %s, %s: %g", setting.averaging, cells[i].robust, setting.shard,
+                 outcome.reduced);
+    }
+}
+
 static int set_up(void **state)
 {
     int failed = make_backend(state);
@@ -423,6 +527,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table),
+        cmocka_unit_test(rules_bear_what_the_mean_does_not),
+        cmocka_unit_test(seven_of_sixteen_are_borne_on_a_complete_graph),
+        cmocka_unit_test(guards_leave_the_honest_alone),
     };
 
     return cmocka_run_group_tests(tests, set_up, drop_backend);

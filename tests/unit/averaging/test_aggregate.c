@@ -1,4 +1,5 @@
-/* Rules in place of the mean where members may lie: golden values, breakdown points, ties, names. */
+/* Rules in place of the mean where members may lie: golden values, breakdown points, ties, names.
+ */
 #include "tests/check.h"
 
 #include "averaging/aggregate/aggregate.h"
@@ -194,8 +195,7 @@ static void ranks_stay_among_the_honest(void **state)
 {
     (void)state;
     /* As many liars as there may be: each value lies between two that honest members said. */
-    FOR_EACH_SEED(seed, 50)
-    {
+    FOR_EACH_SEED (seed, 50) {
         struct aggregate_rows rows;
         struct rng rng;
         float outs[2][VALUES_MAX];
@@ -227,8 +227,7 @@ static void votes_go_to_the_honest(void **state)
 {
     (void)state;
     /* m >= 2f + 3: krum takes one of the honest as it is, multi-krum none of the liars. */
-    FOR_EACH_SEED(seed, 50)
-    {
+    FOR_EACH_SEED (seed, 50) {
         struct aggregate_rows rows;
         struct rng rng;
         float one[VALUES_MAX], many[VALUES_MAX];
@@ -256,8 +255,7 @@ static void one_liar_has_a_bound(void **state)
     (void)state;
     /* It moves centred clipping by three times its weight times the radius, wherever it is; and the
      * geometric median by no more than a few of the honest's own distances. */
-    FOR_EACH_SEED(seed, 50)
-    {
+    FOR_EACH_SEED (seed, 50) {
         struct aggregate_rows rows, rest;
         struct rng rng;
         float with[VALUES_MAX], without[VALUES_MAX], centre[VALUES_MAX] = {0};
@@ -299,8 +297,7 @@ static void the_geometric_median_has_the_least_distances(void **state)
 {
     (void)state;
     /* ...wherever it begins: no member, no mean and no step from it has less. */
-    FOR_EACH_SEED(seed, 20)
-    {
+    FOR_EACH_SEED (seed, 20) {
         struct aggregate_rows rows;
         struct rng rng;
         float out[VALUES_MAX], other[VALUES_MAX], centre[VALUES_MAX];

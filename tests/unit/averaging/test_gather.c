@@ -49,8 +49,7 @@ static void the_order_of_arrival_is_no_matter(void **state)
 {
     (void)state;
     /* The same bits of every rule, however members come in; each chunk for itself. */
-    FOR_EACH_SEED(seed, 20)
-    {
+    FOR_EACH_SEED (seed, 20) {
         const struct aggregate_ops *ops;
         struct rng rng;
 
