@@ -526,15 +526,15 @@ static enum rc match_fragments(const struct strategy_specs *specs, struct strate
     if (steps % fragments != 0) {
         return fault_set(why, RC_USAGE,
                          "--averaging %s: H=%llu is not a multiple of P=%llu: a fragment is due "
-                         "every H/P steps",
+                         "every H/P steps; use another H or P",
                          strategy->name, (unsigned long long)steps, (unsigned long long)fragments);
     }
     strategy->every_steps = steps / fragments;
     if (!strategy->rule->is_outer || strategy->stale_steps == 0) return RC_OK;
     if (strategy->stale_steps < strategy->every_steps) return RC_OK;
     return fault_set(why, RC_USAGE,
-                     "--averaging %s: tau=%llu steps beside a round, and %llu later the next is "
-                     "due; tau must be less",
+                     "--averaging %s: tau=%llu steps beside a round, and after %llu the next is "
+                     "due; use a tau below that",
                      strategy->name, (unsigned long long)strategy->stale_steps,
                      (unsigned long long)strategy->every_steps);
 }
