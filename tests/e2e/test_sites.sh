@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 cd "$WORK" || exit 1
 
-common=(--data digits --model mlp --averaging local-sgd:H=8 --topology complete,sites:3 --shard iid --start-with 4 --steps 1000000000)
+common=(--data digits --model mlp --averaging local-sgd:H=8 --topology 'complete,sites:3' --shard iid --start-with 4 --steps 1000000000)
 start_peer a1 "${common[@]}" --site berlin
 for peer in a2 b1 b2; do
     site=tokyo
@@ -29,7 +29,7 @@ ask a1
 grep -q '"site":"berlin"' status.json || fail "its own site is not shown"
 [ "$(grep -o '"site":"tokyo"' status.json | wc -l)" -eq 2 ] || fail "not two of the others are in tokyo: $(cat status.json)"
 "$GRAPEVINE" status "${PEER_ADDRESS[b1]}" >status.txt || fail "no status"
-grep -q ', site tokyo' status.txt && grep -q ' berlin ' status.txt || fail "$(cat status.txt)"
+{ grep -q ', site tokyo' status.txt && grep -q ' berlin ' status.txt; } || fail "$(cat status.txt)"
 for peer in a1 a2 b1 b2; do stop_peer $peer || fail "peer $peer does not stop"; done
 
 "$GRAPEVINE" peer --data digits --model mlp --site 'two words' --steps 1 >/dev/null 2>bad.err
