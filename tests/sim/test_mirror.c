@@ -203,7 +203,7 @@ static void neighbours_come_together_with_any_codec(void **state)
         }
         before = cluster_mean(cluster);
         distance = cluster_distance(cluster);
-        cluster_run(cluster, 30 * NS_PER_S);
+        cluster_run(cluster, 15 * NS_PER_S);
         if (!(cluster_distance(cluster) < 0.9 * distance) ||
             fabs(cluster_mean(cluster) - before) > 0.01) {
             fail_msg("%s: from %g to %g, mean from %g to %g", codecs[i], distance,
