@@ -303,7 +303,10 @@ static void agree(struct round *round, struct round_job *job, struct range range
         job->rc = get_values(mean.bodies, feedback->mean, range.count);
     } else {
         job->rc = find_base(round, &mean, range, &base);
-        if (job->rc != RC_OK || base == NULL) return; /* the next owner may have an anchor */
+        if (job->rc == RC_OK && base == NULL) { /* the next owner may have one: we stay */
+            audit_heard(round->options.audit, DATA_MEAN, range, round->own + range.first);
+        }
+        if (job->rc != RC_OK || base == NULL) return;
         job->rc = mean_of(round, &mean, job->told, job->slot, base, range);
     }
     if (job->rc == RC_OK) job->rc = round_judge(round, job, range, feedback->mean);
@@ -447,8 +450,10 @@ void round_feedback_reduce(struct round *round, struct round_job *job)
     delta_choose(range.count, job->slot, &set);
     job->rc = set.members == 0 ? reduce_whole(round, job, &set, range)
                                : reduce_differences(round, job, &set, range, &has_mean);
-    if (job->rc != RC_OK || !has_mean) return;
-    audit_reduced(round->options.audit, range, round->feedback->mean);
+    if (job->rc != RC_OK) return;
+    audit_reduced(round->options.audit, range,
+                  has_mean ? round->feedback->mean : round->own + range.first);
+    if (!has_mean) return;
     job->rc = round->options.strategy->rule->agree(round->rule, range, round->feedback->mean);
 }
 

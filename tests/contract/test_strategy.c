@@ -178,7 +178,6 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "dpsgd", .codec = "topk:0.1"}, RC_USAGE, "--exchange mirror"},
         {{.averaging = "diloco", .codec = "topk:0.1"}, RC_USAGE, "with topk:0.1+ef it comes"},
         {{.averaging = "ad-psgd", .codec = "int8+ef"}, RC_USAGE, "--exchange group"},
-        {{.averaging = "push-sum", .codec = "int8+ef"}, RC_USAGE, "--exchange group"},
         {{.averaging = "choco", .codec = "topk:0.1+ef"}, RC_USAGE, "leave +ef out"},
         {{.averaging = "moshpit", .codec = "int8+ef"}, RC_USAGE, "--topology complete"},
         {{.averaging = "sparseloco", .topology = "groups:4"}, RC_USAGE, "--topology complete"},
