@@ -45,10 +45,14 @@ static char *read_line(char *line, int cap, void *context)
     const char *from = reader->text + reader->at;
     size_t left = reader->bytes - reader->at;
     const char *end = memchr(from, '\n', left);
-    size_t count = end != NULL ? (size_t)(end - from) : left;
+    size_t count = end != NULL ? (size_t)(end - from) : left, skipped = 0;
 
     if (left == 0 || reader->rc != RC_OK) return NULL;
     reader->line++;
+    if ((*from == ';' || *from == '#') && count > CONFIG_LINE_MAX) { /* nobody reads a comment */
+        skipped = count - CONFIG_LINE_MAX;
+        count = CONFIG_LINE_MAX;
+    }
     if (count > CONFIG_LINE_MAX || (int)count + 2 > cap) {
         reader_fail(reader, fault_set(reader->why, RC_USAGE,
                                       "%s:%d: longer than %d bytes; go on in indented lines",
@@ -65,7 +69,7 @@ static char *read_line(char *line, int cap, void *context)
     memcpy(line, from, count);
     memcpy(line + count, "\n", 2);
     reader->is_indented = count > 0 && (line[0] == ' ' || line[0] == '\t');
-    reader->at += count + (end != NULL ? 1 : 0);
+    reader->at += count + skipped + (end != NULL ? 1 : 0);
     return line;
 }
 

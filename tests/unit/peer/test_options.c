@@ -311,6 +311,25 @@ static void a_file_serves_several_commands(void **state)
     drop_file(&file);
 }
 
+/* What is written into one as a comment, a method in words, is as long as it is. */
+static void a_comment_may_be_long(void **state)
+{
+    char text[700] = "seed = 4\n; ";
+    struct written_file file;
+    struct options *options;
+
+    (void)state;
+    memset(text + strlen(text), 'x', 600);
+    strcat(text, "\nlr = 0.5\nsedes = 1\n");
+    check_file_refused(text, "run.ini:4: unknown setting sedes");
+    *strstr(text, "sedes") = '\0';
+    file = write_file(text, strlen(text));
+    options = parsed(WORDS("peer", "--config", file.path));
+    assert_int_equal(options_count(options, "seed"), 4);
+    options_destroy(options);
+    drop_file(&file);
+}
+
 /* Whatever is wrong with a file is refused with its name and line. */
 static void a_wrong_file_is_refused_with_its_line(void **state)
 {
@@ -596,6 +615,7 @@ int main(void)
         cmocka_unit_test(the_strongest_source_wins),
         cmocka_unit_test(the_environment_is_read_by_flag_names),
         cmocka_unit_test(a_file_serves_several_commands),
+        cmocka_unit_test(a_comment_may_be_long),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
         cmocka_unit_test(a_printed_configuration_is_read_back),
         cmocka_unit_test(settings_are_handed_on_to_a_child),
