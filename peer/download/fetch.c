@@ -152,6 +152,7 @@ static enum rc on_status(struct fetch *f, struct fetched *m, const struct messag
         return fault_set(why, RC_NOMEM, "cannot fetch models: out of memory");
     }
     joiner_options(m->joiner)->want = want;
+    m->received = 0; /* after a lost link all of it comes again */
     m->buckets = schema->values[SECTION_PARAMETERS] / CHUNK_VALUES + 1;
     m->until_ns = now_ns + FETCH_LIFE_NS + m->buckets * FETCH_BUCKET_NS;
     begin_joiner(f, m, now_ns);

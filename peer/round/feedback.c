@@ -260,21 +260,41 @@ static enum rc mean_of(struct round *round, const struct delta_mean *mean, const
     return rc;
 }
 
+/* The anchor that came along, into `base`, and what the rule keeps beside it. An owner may lie
+ * about them as about means, and a mean may be right only because it is taken from a wrong anchor:
+ * so the anchor must be where a mean may be, and momentum must not lead farther, else ours stays.
+ */
+static enum rc check_state(struct round *round, struct round_job *job,
+                           const struct delta_mean *mean, struct range range)
+{
+    const size_t bytes = range.count * sizeof(float);
+    float *base = round->feedback->base, *ahead = round->feedback->mean;
+    enum rc rc = get_values(mean->state, base, range.count);
+
+    if (rc == RC_OK) rc = round_judge(round, job, range, base);
+    job->planes = rc == RC_OK;
+    for (uint32_t i = 1; i < mean->planes && rc == RC_OK; i++) {
+        rc = get_values(mean->state + i * bytes, ahead, range.count);
+        if (rc != RC_OK) return rc;
+        for (size_t k = 0; k < range.count; k++) {
+            ahead[k] = base[k] - ahead[k];
+        }
+        if (round_judge(round, job, range, ahead) != RC_OK) return RC_OK;
+        job->planes++;
+    }
+    return rc;
+}
+
 /* What a difference is taken from: what came along, else ours. *base NULL: there is nothing. */
-static enum rc find_base(struct round *round, const struct delta_mean *mean, struct range range,
-                         const float **base)
+static enum rc find_base(struct round *round, struct round_job *job, const struct delta_mean *mean,
+                         struct range range, const float **base)
 {
     const float *planes[RULE_STATE_MAX];
 
     *base = rule_planes(round, planes) > 0 ? planes[0] + range.first : NULL;
-    for (uint32_t i = mean->planes; i-- > 0;) { /* the anchor is the first, and stays */
-        enum rc rc = get_values(mean->state + i * range.count * sizeof(float),
-                                round->feedback->base, range.count);
-
-        if (rc != RC_OK) return rc;
-        *base = round->feedback->base;
-    }
-    return RC_OK;
+    if (mean->planes == 0) return RC_OK;
+    *base = round->feedback->base;
+    return check_state(round, job, mean, range);
 }
 
 static bool is_in(const struct delta_mean *mean, uint32_t place)
@@ -302,7 +322,7 @@ static void agree(struct round *round, struct round_job *job, struct range range
     if (mean.is_whole) {
         job->rc = get_values(mean.bodies, feedback->mean, range.count);
     } else {
-        job->rc = find_base(round, &mean, range, &base);
+        job->rc = find_base(round, job, &mean, range, &base);
         if (job->rc == RC_OK && base == NULL) { /* the next owner may have one: we stay */
             audit_heard(round->options.audit, DATA_MEAN, range, round->own + range.first);
         }
@@ -343,9 +363,9 @@ void round_feedback_decoded(struct round *round, struct round_job *job)
     if (job->chunk.kind == DATA_MEAN) {
         CHECK(delta_mean_parse(round->codec, job->body, job->body_count, values, job->slot,
                                &mean) == RC_OK);
-        if (mean.planes == 0) return;
+        if (job->planes == 0) return;
         feedback->state[job->chunk.chunk] = blob_slice(
-            job->blob, at + (size_t)(mean.state - job->body), mean.planes * values * sizeof(float));
+            job->blob, at + (size_t)(mean.state - job->body), job->planes * values * sizeof(float));
         if (feedback->state[job->chunk.chunk] == NULL) job->rc = RC_NOMEM;
         return;
     }

@@ -62,8 +62,9 @@ struct round_job {
     float shared;
     float whole, radius;         /* EDGE: see exchange.h */
     struct gather_count guarded; /* DECODE, REDUCE, SETTLE: by --robust */
-    float scale;                 /* SETTLE; DECODE: what it will most likely be */
-    uint32_t members;            /* SETTLE, as the next two: which round it was */
+    uint32_t planes;  /* DECODE of differences: what is taken over of what the owner's rule keeps */
+    float scale;      /* SETTLE; DECODE: what it will most likely be */
+    uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
     uint64_t number;             /* ENCODE: of the last that was settled; 0: there is none */
     float gradient;              /* ENCODE: of the round */

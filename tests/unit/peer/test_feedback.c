@@ -4,6 +4,7 @@
 
 #include "averaging/codec/delta.h"
 #include "base/bytes.h"
+#include "base/floats.h"
 
 static const struct strategy_specs specs = {
     .averaging = "sparseloco:beta=1,lr=1", .codec = "topk:0.01", .robust = "none"};
@@ -193,6 +194,104 @@ static void it_comes_back_from_a_checkpoint(void **state)
     round_destroy(stage.round);
 }
 
+/* ---- an owner that lies ---- */
+
+static void checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
+                    struct digest hash, float distance, uint64_t now_ns, struct commands *out)
+{
+    (void)chunk;
+    (void)hash;
+    (void)distance;
+    (void)now_ns;
+    (void)out;
+    the_puppet(exchange)->wants_rc = rc;
+}
+
+/* What an owner returns: one other member's difference, `pull` at place 0 and 0 at others that it
+ * sends, and planes of what its rule keeps. */
+static void hear_mean(struct stage *stage, float pull, const float *const *planes, size_t count)
+{
+    enum { SENT = VALUES / 100, BODY = SENT * (2 + 4) };
+    struct round_job *job = round_job_create(stage->round, WORK_DECODE, VALUES);
+    struct blob *blob =
+        blob_create(DELTA_MEAN_HEAD + DELTA_BODY_HEAD + BODY + count * VALUES * sizeof(float));
+    uint8_t *at;
+
+    assert_non_null(job);
+    assert_non_null(blob);
+    memset(blob->bytes, 0, blob->count);
+    store_le64(blob->bytes, 2);
+    blob->bytes[8] = (uint8_t)count;
+    at = blob->bytes + DELTA_MEAN_HEAD;
+    store_le32(at, BODY);
+    at += DELTA_BODY_HEAD;
+    for (uint16_t i = 0; i < SENT; i++) {
+        store_le16(at + 2 * i, i);
+    }
+    store_le_float(at + 2 * SENT, pull);
+    at += BODY;
+    for (size_t i = 0; i < count * VALUES; i++) {
+        store_le_float(at + 4 * i, planes[i / VALUES][i % VALUES]);
+    }
+    job->chunk = (struct chunk_ref){.kind = DATA_MEAN};
+    job->blob = blob;
+    job->body = blob->bytes;
+    job->body_count = blob->count;
+    job->told = blob_ref(stage->round->offer[0]);
+    round_job_submit(stage->round, job);
+    stage_work(stage);
+}
+
+/* A mean that is right because the anchor that comes with it is as wrong as the difference: what
+ * the step makes of the two would be anything. And momentum of which no mean tells. */
+static void an_owner_that_lies_about_what_it_keeps_moves_nothing(void **state)
+{
+    static const struct strategy_specs methods[] = {
+        {.averaging = "sparseloco:beta=1,lr=0.7", .codec = "topk:0.01", .robust = "none"},
+        {.averaging = "diloco", .codec = "topk:0.01+ef", .robust = "none"}};
+    struct exchange_ops ops = group_ops;
+
+    (void)state;
+    ops.on_chunk_checked = checked;
+    for (int lie = 0; lie < 3; lie++) {
+        static float x[VALUES], anchor[VALUES], momentum[VALUES], told[2][VALUES];
+        const float *const planes[] = {told[0], told[1]}, *kept[RULE_STATE_MAX];
+        const bool is_of_anchor = lie == 1, is_of_momentum = lie == 2;
+        struct stage stage;
+        size_t count;
+
+        stage_set_up(&stage, &methods[is_of_momentum], &ops);
+        for (size_t i = 0; i < VALUES; i++) {
+            x[i] = 0.01f * (float)i;
+        }
+        tell(&stage, x);
+        reduce(&stage);
+        commit(&stage, x);
+        tell(&stage, x);
+        count = round_rule_state(stage.round, kept);
+        assert_int_equal(count, is_of_momentum ? 2 : 1);
+        memcpy(anchor, kept[0], sizeof anchor);
+        memcpy(told[0], anchor, sizeof anchor);
+        memset(momentum, 0, sizeof momentum);
+        memset(told[1], 0, sizeof told[1]);
+        told[0][0] += is_of_anchor ? 1e6f : 0.5f;
+        told[1][1] = is_of_momentum ? 1e6f : 0;
+        hear_mean(&stage, is_of_anchor ? 1e6f : 0.5f, planes, count);
+        assert_int_equal(stage.puppet->wants_rc, is_of_anchor ? RC_LIMIT : RC_OK);
+        stage.puppet->wants_rc = RC_OK;
+        say(&stage, over(OVER_COMMITTED, false));
+        stage_work(&stage);
+        assert_int_equal(round_rule_state(stage.round, kept), count);
+        for (size_t i = 0; i < VALUES; i++) {
+            assert_true(fabsf(kept[0][i] - anchor[i]) < 1);
+            assert_true(count < 2 || fabsf(kept[1][i] - momentum[i]) < 1);
+            assert_true(fabsf(round_difference(stage.round)[i]) < 1);
+        }
+        if (!is_of_anchor) assert_true(kept[0][0] != anchor[0]); /* what is no lie is taken over */
+        round_destroy(stage.round);
+    }
+}
+
 /* Too little memory for any of it: no round, no leak, and the model stays. */
 static void without_memory_there_is_no_round(void **state)
 {
@@ -227,6 +326,7 @@ int main(void)
         cmocka_unit_test(a_part_that_is_lost_leaves_its_residual),
         cmocka_unit_test(a_replaced_model_takes_no_residual_along),
         cmocka_unit_test(it_comes_back_from_a_checkpoint),
+        cmocka_unit_test(an_owner_that_lies_about_what_it_keeps_moves_nothing),
         cmocka_unit_test(without_memory_there_is_no_round),
     };
 

@@ -14,7 +14,7 @@
 enum { MEMBERS = 9, VALUES = 2 * CHUNK_VALUES + 10, BUCKETS = 3, NEVER = 1000 };
 
 /* What a member does, besides giving what it has. */
-enum manner { HONEST, MUTE, CLOSED, BUSY_FIRST, SPOILS, OTHER_MODEL, UNFIT, DRIPS };
+enum manner { HONEST, MUTE, CLOSED, BUSY_FIRST, SPOILS, OTHER_MODEL, UNFIT, DRIPS, TRICKLES };
 
 struct site {
     enum manner manner;
@@ -24,6 +24,7 @@ struct site {
     uint32_t buckets_left; /* then its link is lost */
     bool is_linked, returns;
     uint32_t dials, denied, taken; /* taken: models that the caller was given */
+    uint64_t spoke_ns;             /* TRICKLES: its last bucket */
     float fill;
 };
 
@@ -248,6 +249,7 @@ static bool site_speaks(struct scene *s, uint32_t i, struct fault *why, enum rc 
     outbox_deinit(&held);
     if (!site->is_linked || *rc != RC_OK) return false;
     if (site->manner == DRIPS && s->now_ns / NS_PER_S % 14 != 0) return false;
+    if (site->manner == TRICKLES && s->now_ns < site->spoke_ns + 15 * NS_PER_S) return false;
     if (!donor_next_bucket(site->donor, s->self, s->now_ns, &header.stream, &header.arg, &bytes,
                            &count)) {
         return false;
@@ -257,6 +259,7 @@ static bool site_speaks(struct scene *s, uint32_t i, struct fault *why, enum rc 
         return true;
     }
     site->buckets_left--;
+    site->spoke_ns = s->now_ns;
     copy = malloc(count);
     memcpy(copy, bytes, count);
     if (site->manner == SPOILS) copy[count / 2] ^= 1;
@@ -352,6 +355,23 @@ static void who_dies_is_left_out_and_who_returns_is_not(void **state)
     end(&s);
 }
 
+/* What comes a second time is news, too: it does not look like silence until there is more than the
+ * first time. */
+static void who_returns_begins_from_nothing(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    begin(&s, 1);
+    s.sites[0].manner = TRICKLES;
+    s.sites[0].buckets_left = BUCKETS - 1;
+    s.sites[0].returns = true;
+    (void)run(&s, RC_OK);
+    assert_int_equal(s.sites[0].dials, 2);
+    assert_int_equal(view_of(&s, 0).state, INQUIRY_DONE);
+    end(&s);
+}
+
 static void refusals_are_told_and_the_busy_are_asked_again(void **state)
 {
     struct scene s;
@@ -434,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_comes_whole_and_few_at_a_time),
         cmocka_unit_test(who_dies_is_left_out_and_who_returns_is_not),
+        cmocka_unit_test(who_returns_begins_from_nothing),
         cmocka_unit_test(refusals_are_told_and_the_busy_are_asked_again),
         cmocka_unit_test(what_is_not_as_it_was_signed_counts_for_nothing),
         cmocka_unit_test(the_silent_cost_a_bounded_wait),
