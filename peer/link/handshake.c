@@ -173,15 +173,18 @@ static void tell_unlike(enum error_code code, const char *who, const struct hell
                  "grapevine; give all peers of a swarm the same one",
                  who, wire_version(it), whom, wire_version(other));
     } else if (code == ERROR_METHOD && mixes_answers(it) != mixes_answers(other)) {
-        snprintf(text, cap,
-                 "%s exchanges %s, %s %s; give all peers of a swarm the same --averaging (codistill "
-                 "and ec-dnn exchange answers)",
-                 who, exchanged(it), whom, exchanged(other));
+        snprintf(
+            text, cap,
+            "%s exchanges %s, %s %s; give all peers of a swarm the same --averaging (codistill "
+            "and ec-dnn exchange answers)",
+            who, exchanged(it), whom, exchanged(other));
     } else if (code == ERROR_METHOD && trunk_of(it) != trunk_of(other)) {
         snprintf(text, cap,
-                 "%s shares %s of its model, %s %s; give all peers of a swarm the same --share", who,
-                 trunk_of(it) == 0 ? "all" : "the first layers", whom,
-                 trunk_of(other) == 0 ? "all" : trunk_of(it) == 0 ? "the first layers" : "others");
+                 "%s shares %s of its model, %s %s; give all peers of a swarm the same --share",
+                 who, trunk_of(it) == 0 ? "all" : "the first layers", whom,
+                 trunk_of(other) == 0 ? "all"
+                 : trunk_of(it) == 0  ? "the first layers"
+                                      : "others");
     } else if (code == ERROR_METHOD) {
         snprintf(text, cap,
                  "%s averages with '%s', %s with '%s'; give all peers of a swarm the same "
