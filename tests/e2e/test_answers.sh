@@ -44,7 +44,7 @@ refused() { # refused CODE WORDS FLAGS...
 }
 refused "" "answers other samples" --data digits --model mlp --averaging codistill:H=10,samples=299
 refused "" "answers other samples" --data digits --model mlp --averaging codistill:H=10,samples=300 --seed 2
-refused "" "averages with" --data digits --model mlp --averaging local-sgd
+refused "" "exchanges answers, you models" --data digits --model mlp --averaging local-sgd
 refused 2 "leave it out, or take codistill" --data digits --model mlp --averaging local-sgd --probe digits
 refused 2 "leave it out" --data digits --model mlp --averaging codistill --audit "$WORK/audit"
 refused "" "of another form" --data digits --model mlp --averaging codistill --probe synthetic:spirals
