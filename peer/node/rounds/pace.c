@@ -50,7 +50,7 @@ static uint64_t stale_left(const struct node *node)
     uint64_t most = node->rounds->snapshot_step + node->options.strategy->stale_steps;
 
     if (node->options.strategy->stale_steps == 0) return UINT64_MAX;
-    if (!round_has_snapshot(node->round)) return UINT64_MAX;
+    if (node->round == NULL || !round_has_snapshot(node->round)) return UINT64_MAX;
     return node->step < most ? most - node->step : 0;
 }
 
