@@ -36,8 +36,8 @@
 /* In a large swarm partners are drawn anew for each round, so what they hold is independent of
  * each other. A pair leaves a = 1 - alpha / 2 of one's own value and takes the rest from the other.
  * With A, B, C the mean of y^2, y y_before and y_before^2, a round makes of them
- *   A' = (a^2 + (1 - a)^2) ((1 + v)^2 A - 2 v (1 + v) B + v^2 C);  B' = a ((1 + v) A - v B);  C' = A
- * At the limit nothing shrinks or grows: C = A, B = a (1 + v) / (1 + a v) A. */
+ *   A' = (a^2 + (1 - a)^2) ((1 + v)^2 A - 2 v (1 + v) B + v^2 C);  B' = a ((1 + v) A - v B);  C' =
+ * A At the limit nothing shrinks or grows: C = A, B = a (1 + v) / (1 + a v) A. */
 static float growth(float v, float a)
 {
     float both = a * a + (1 - a) * (1 - a);

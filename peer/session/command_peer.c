@@ -283,10 +283,11 @@ static enum rc check_optimizer(const struct strategy *strategy, const char *opti
 
     if (strategy->quasi_global == 0 || optimizer == NULL) return RC_OK;
     if (count == 3 && strncmp(optimizer, "sgd", count) == 0) return RC_OK;
-    return fault_set(why, RC_USAGE,
-                     "--optimizer %s: --averaging %s has a momentum of its own, formed from how the "
-                     "mixed model moves; use sgd",
-                     optimizer, strategy->name);
+    return fault_set(
+        why, RC_USAGE,
+        "--optimizer %s: --averaging %s has a momentum of its own, formed from how the "
+        "mixed model moves; use sgd",
+        optimizer, strategy->name);
 }
 
 static enum rc create_learner(struct session *session, struct fault *why)

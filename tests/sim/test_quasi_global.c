@@ -79,8 +79,9 @@ static void peers_that_are_alike_follow_the_equation(void **state)
     }
 }
 
-/* One that is alone moves along its own steps. In the end they are 1 / (1 - 0.9) as long; that takes
- * about 1 / (1 - 0.9)^2 periods, and 800 steps are 400 of them. Without, e^-1.6 of the way is left.
+/* One that is alone moves along its own steps. In the end they are 1 / (1 - 0.9) as long; that
+ * takes about 1 / (1 - 0.9)^2 periods, and 800 steps are 400 of them. Without, e^-1.6 of the way is
+ * left.
  */
 static void one_that_is_alone_has_momentum(void **state)
 {

@@ -538,11 +538,8 @@ static void statistics_are_only_mixed(void **state)
 {
     (void)state;
     static float own[VALUES], other[VALUES], difference[VALUES];
-    struct rule_settings settings = {.rate = 0.5f,
-                                     .momentum = 0.5f,
-                                     .has_momentum = true,
-                                     .share = 1,
-                                     .stepped = CHUNK - 10};
+    struct rule_settings settings = {
+        .rate = 0.5f, .momentum = 0.5f, .has_momentum = true, .share = 1, .stepped = CHUNK - 10};
     struct rule_view view = {own, VALUES};
     struct rule *rule = ops->create(VALUES, &settings);
 
