@@ -214,6 +214,22 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "choco:H=2,H=3"}, RC_USAGE, "column 11"},
         {{.averaging = "choco", .topology = "one-peer-exponential"}, RC_USAGE, "mirror"},
         {{.averaging = "noloco:momentum=0.9"}, RC_USAGE, "here 0.38"},
+        {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
+        {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.topology = "one-peer-exponential", .averaging = "ad-psgd"}, RC_USAGE, "one way"},
+        {{.averaging = "codistill", .exchange = "push"}, RC_USAGE, "given anew"},
+        {{.averaging = "codistill", .rule = "nesterov"}, RC_USAGE, "given anew"},
+        {{.averaging = "ec-dnn", .moments = "reset"}, RC_USAGE, "leave each model as it is"},
+    };
+
+    are_refused(refusals, ARRAY_COUNT(refusals));
+}
+
+static void gasloc_says_what_it_bears(void **state)
+{
+    (void)state;
+    static const struct refusal refusals[] = {
         {{.averaging = "gasloc:momentum=0.8"}, RC_USAGE, "less than 0.781"},
         {{.averaging = "gasloc", .exchange = "mirror"}, RC_USAGE, "use --exchange edges"},
         {{.averaging = "gasloc", .exchange = "edges", .robust = "median"},
@@ -225,13 +241,6 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "gasloc:alpha=1", .exchange = "edges", .topology = "torus"},
          RC_USAGE,
          "no more than alpha 0.812"},
-        {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
-        {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
-        {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
-        {{.topology = "one-peer-exponential", .averaging = "ad-psgd"}, RC_USAGE, "one way"},
-        {{.averaging = "codistill", .exchange = "push"}, RC_USAGE, "given anew"},
-        {{.averaging = "codistill", .rule = "nesterov"}, RC_USAGE, "given anew"},
-        {{.averaging = "ec-dnn", .moments = "reset"}, RC_USAGE, "leave each model as it is"},
     };
 
     are_refused(refusals, ARRAY_COUNT(refusals));
@@ -561,6 +570,7 @@ int main(void)
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_words_say_what_and_where),
         cmocka_unit_test(words_that_do_not_go_together_say_which),
+        cmocka_unit_test(gasloc_says_what_it_bears),
         cmocka_unit_test(aggregates_go_with_groups_and_neighbours),
         cmocka_unit_test(periods_that_cannot_be_are_refused),
         cmocka_unit_test(a_graph_has_no_more_neighbours_than_a_round),
