@@ -137,6 +137,22 @@ static void tell_spectrum(const struct log *log, const struct simulation_options
     }
 }
 
+static enum rc read_links(const struct options *options, struct simulation_options *simulation,
+                          struct fault *why)
+{
+    const char *across = options_text(options, "link-across");
+    enum rc rc = link_spec_parse("link", options_text(options, "link"), &simulation->link, why);
+
+    simulation->across = simulation->link;
+    if (rc != RC_OK || across == NULL) return rc;
+    if (simulation->sites < 2) {
+        return fault_set(why, RC_USAGE,
+                         "--link-across is of the lines between sites, and there is one; give "
+                         "--sites, too");
+    }
+    return link_spec_parse("link-across", across, &simulation->across, why);
+}
+
 static enum rc read_options(const struct options *options, struct strategy *strategy,
                             struct simulation_options *simulation, double *speeds,
                             struct fault *why)
@@ -192,11 +208,7 @@ static enum rc read_options(const struct options *options, struct strategy *stra
     if (rc == RC_OK) rc = strategy_check_peers(strategy, simulation->peers, why);
     if (rc == RC_OK) rc = simulation_check(simulation, why);
     if (rc == RC_OK) rc = springs_check(strategy, simulation->peers, why);
-    if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
-    simulation->across = simulation->link;
-    if (rc == RC_OK && options_is_set(options, "link-across")) {
-        rc = link_spec_parse(options_text(options, "link-across"), &simulation->across, why);
-    }
+    if (rc == RC_OK) rc = read_links(options, simulation, why);
     if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
     if (rc == RC_OK) {
         rc = hetero_spec_parse(options_text(options, "hetero"), simulation->seed, speeds,

@@ -477,7 +477,7 @@ static int run_testnet(struct options *options, struct file_lock *lock)
     const bool is_fresh = options_flag(options, "fresh");
     enum rc rc = chaos_parse(options_text(options, "chaos"), &chaos, &why);
     if (rc == RC_OK) rc = check_chaos(options, &chaos, &why);
-    if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &link, &why);
+    if (rc == RC_OK) rc = link_spec_parse("link", options_text(options, "link"), &link, &why);
 
     if (rc == RC_OK) rc = method_parse(options, &method, &why);
     if (rc == RC_OK) rc = read_speeds(options, &speeds, &why);

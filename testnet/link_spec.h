@@ -12,7 +12,9 @@
 #include "base/fault.h"
 #include "peer/env/sim/env.h"
 
-/** Parse `spec`; NULL or "": a perfect network. RC_PARSE: the column, and what is known. */
-MUST_USE enum rc link_spec_parse(const char *spec, struct sim_path *path, struct fault *why);
+/** Parse `spec`, the value of --`flag`; NULL or "": a perfect network. RC_PARSE: the column, and
+ * what is known. */
+MUST_USE enum rc link_spec_parse(const char *flag, const char *spec, struct sim_path *path,
+                                 struct fault *why);
 
 #endif

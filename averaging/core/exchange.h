@@ -100,6 +100,7 @@ struct command {
     bool wants_hash;       /* REDUCE: the hash that it is reported with is looked at */
     uint64_t stream;       /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
     uint32_t first, count; /* chunks */
+    uint64_t round;        /* group, REDUCE: the number of this round */
     float weight;          /* ABSORB_OWN */
     uint32_t member; /* group: place in START; SEND_RANGE of DATA_MEAN: of `to`; REDUCE: our own */
     struct command_edge edge;

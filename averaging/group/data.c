@@ -183,6 +183,7 @@ static void reduce_if_complete(struct group *group, uint32_t part, uint32_t chun
     reduce->first = chunk;
     reduce->count = 1;
     reduce->member = group->self;
+    reduce->round = group->round;
     reduce->wants_hash = group_relays(group); /* see group_on_chunk() */
 }
 

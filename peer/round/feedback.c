@@ -465,6 +465,9 @@ void round_feedback_reduce(struct round *round, struct round_job *job)
         job->rc =
             delta_offer_parse(round->codec, blob->bytes, blob->count, range.count, &offers[i]);
         if (job->rc != RC_OK) return;
+        /* Nobody has stepped in this round, or later: who says so would have the anchor that
+         * counts. */
+        if (offers[i].round >= job->number) offers[i].round = 0;
         set.offers[i] = &offers[i];
     }
     delta_choose(range.count, job->slot, &set);

@@ -66,10 +66,10 @@ struct round_job {
     float scale;      /* SETTLE; DECODE: what it will most likely be */
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
-    uint64_t number;             /* ENCODE: of the last that was settled; 0: there is none */
-    float gradient;              /* ENCODE: of the round */
-    bool has_moved;              /* ENCODE: there were steps since the last settled round */
-    bool is_last;                /* ENCODE: there will be no more */
+    uint64_t number; /* ENCODE: of the last that was settled; 0: there is none. REDUCE: this one */
+    float gradient;  /* ENCODE: of the round */
+    bool has_moved;  /* ENCODE: there were steps since the last settled round */
+    bool is_last;    /* ENCODE: there will be no more */
     struct robust_bounds bounds; /* ENCODE: where planes are clipped */
     uint64_t steps;    /* ENCODE: since the last round that was agreed; 0: there was none */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */

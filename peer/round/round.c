@@ -350,6 +350,7 @@ static void reduce(struct round *round, const struct command *command)
     }
     job->first = command->first;
     job->slot = command->member;
+    job->number = command->round;
     if (round->feedback != NULL) round_feedback_gather(round, job);
     job->is_partial = command->is_partial;
     job->wants_hash = command->wants_hash;

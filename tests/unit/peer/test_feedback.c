@@ -18,10 +18,21 @@ static void tell(struct stage *stage, const float *x)
     stage_work(stage);
 }
 
-/* The own part is all there is, and nobody else sends: what is agreed is what we sent. */
+static void checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
+                    struct digest hash, float distance, uint64_t now_ns, struct commands *out)
+{
+    (void)chunk;
+    (void)hash;
+    (void)distance;
+    (void)now_ns;
+    (void)out;
+    the_puppet(exchange)->wants_rc = rc;
+}
+
+/* The own part is all there is; if nobody else sends, what is agreed is what we sent. */
 static void reduce(struct stage *stage)
 {
-    say(stage, (struct command){.type = COMMAND_REDUCE, .first = 0, .count = 1, .member = 0});
+    say(stage, (struct command){.type = COMMAND_REDUCE, .count = 1, .round = 7});
     stage_work(stage);
 }
 
@@ -44,9 +55,20 @@ static const float *anchor_of(const struct stage *stage)
     return round_rule_state(stage->round, planes) == 0 ? NULL : planes[0];
 }
 
+static struct exchange_ops ops_of_group(void)
+{
+    struct exchange_ops ops = group_ops;
+
+    ops.on_chunk_checked = checked;
+    return ops;
+}
+
 static void stage_begin(struct stage *stage, float *x)
 {
-    stage_set_up(stage, &specs, &group_ops);
+    static struct exchange_ops ops;
+
+    ops = ops_of_group();
+    stage_set_up(stage, &specs, &ops);
     for (size_t i = 0; i < VALUES; i++) {
         x[i] = 0.01f * (float)i;
     }
@@ -194,18 +216,7 @@ static void it_comes_back_from_a_checkpoint(void **state)
     round_destroy(stage.round);
 }
 
-/* ---- an owner that lies ---- */
-
-static void checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
-                    struct digest hash, float distance, uint64_t now_ns, struct commands *out)
-{
-    (void)chunk;
-    (void)hash;
-    (void)distance;
-    (void)now_ns;
-    (void)out;
-    the_puppet(exchange)->wants_rc = rc;
-}
+/* ---- liars ---- */
 
 /* What an owner returns: one other member's difference, `pull` at place 0 and 0 at others that it
  * sends, and planes of what its rule keeps. */
@@ -242,6 +253,41 @@ static void hear_mean(struct stage *stage, float pull, const float *const *plane
     stage_work(stage);
 }
 
+/* Who says that it has stepped in a round that is yet to come does not have the anchor that counts.
+ */
+static void a_member_from_the_future_has_no_say(void **state)
+{
+    enum { SENT = VALUES / 100 };
+    static float x[VALUES];
+    struct delta_offer offer = {.anchor = 1234, .round = UINT32_MAX};
+    struct stage stage;
+    struct round_job *job;
+
+    (void)state;
+    stage_begin(&stage, x);
+    tell(&stage, x);
+    job = round_job_create(stage.round, WORK_DECODE, VALUES);
+    assert_non_null(job);
+    job->blob = blob_create(DELTA_OFFER_HEAD + SENT * (2 + 4));
+    assert_non_null(job->blob);
+    memset(job->blob->bytes, 0, job->blob->count);
+    delta_offer_write(&offer, job->blob->bytes);
+    for (uint16_t i = 0; i < SENT; i++) {
+        store_le16(job->blob->bytes + DELTA_OFFER_HEAD + 2 * i, i);
+    }
+    job->chunk = (struct chunk_ref){.kind = DATA_OFFER};
+    job->slot = 1;
+    job->body = job->blob->bytes;
+    job->body_count = job->blob->count;
+    round_job_submit(stage.round, job);
+    stage_work(&stage);
+    assert_int_equal(stage.puppet->wants_rc, RC_OK);
+    reduce(&stage);
+    assert_int_equal(load_le64(stage.round->mean[0]->bytes), 2); /* it is astray */
+    commit(&stage, x);
+    round_destroy(stage.round);
+}
+
 /* A mean that is right because the anchor that comes with it is as wrong as the difference: what
  * the step makes of the two would be anything. And momentum of which no mean tells. */
 static void an_owner_that_lies_about_what_it_keeps_moves_nothing(void **state)
@@ -249,10 +295,9 @@ static void an_owner_that_lies_about_what_it_keeps_moves_nothing(void **state)
     static const struct strategy_specs methods[] = {
         {.averaging = "sparseloco:beta=1,lr=0.7", .codec = "topk:0.01", .robust = "none"},
         {.averaging = "diloco", .codec = "topk:0.01+ef", .robust = "none"}};
-    struct exchange_ops ops = group_ops;
+    const struct exchange_ops ops = ops_of_group();
 
     (void)state;
-    ops.on_chunk_checked = checked;
     for (int lie = 0; lie < 3; lie++) {
         static float x[VALUES], anchor[VALUES], momentum[VALUES], told[2][VALUES];
         const float *const planes[] = {told[0], told[1]}, *kept[RULE_STATE_MAX];
@@ -326,6 +371,7 @@ int main(void)
         cmocka_unit_test(a_part_that_is_lost_leaves_its_residual),
         cmocka_unit_test(a_replaced_model_takes_no_residual_along),
         cmocka_unit_test(it_comes_back_from_a_checkpoint),
+        cmocka_unit_test(a_member_from_the_future_has_no_say),
         cmocka_unit_test(an_owner_that_lies_about_what_it_keeps_moves_nothing),
         cmocka_unit_test(without_memory_there_is_no_round),
     };

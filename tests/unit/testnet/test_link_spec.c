@@ -9,18 +9,19 @@ static void a_whole_spec_is_read(void **state)
     (void)state;
     struct sim_path path = {.loss = 0.25};
 
-    assert_int_equal(link_spec_parse("rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", &path, NULL),
-                     RC_OK);
+    assert_int_equal(
+        link_spec_parse("link", "rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", &path, NULL),
+        RC_OK);
     assert_true(path.bytes_per_s == 12500000);
     assert_true(path.latency_ns == 50 * NS_PER_MS);
     assert_true(path.jitter_ns == 5 * NS_PER_MS);
     assert_true(path.loss > 0.00099 && path.loss < 0.00101);
-    assert_int_equal(link_spec_parse("delay=2s", &path, NULL), RC_OK);
+    assert_int_equal(link_spec_parse("link", "delay=2s", &path, NULL), RC_OK);
     assert_true(path.latency_ns == 2 * NS_PER_S);
     assert_true(path.bytes_per_s == 0 && path.jitter_ns == 0 && path.loss == 0);
-    assert_int_equal(link_spec_parse(NULL, &path, NULL), RC_OK);
+    assert_int_equal(link_spec_parse("link", NULL, &path, NULL), RC_OK);
     assert_true(path.latency_ns == 0);
-    assert_int_equal(link_spec_parse("", &path, NULL), RC_OK);
+    assert_int_equal(link_spec_parse("link", "", &path, NULL), RC_OK);
 }
 
 static void wrong_specs_say_where(void **state)
@@ -46,7 +47,10 @@ static void wrong_specs_say_where(void **state)
         struct sim_path path = {.latency_ns = 7};
         struct fault why = {""};
 
-        if (link_spec_parse(cases[i].spec, &path, &why) != RC_PARSE) fail_msg("%s", cases[i].spec);
+        if (link_spec_parse("link-across", cases[i].spec, &path, &why) != RC_PARSE) {
+            fail_msg("%s", cases[i].spec);
+        }
+        if (strstr(why.text, "--link-across, column ") != why.text) fail_msg("%s", why.text);
         if (strstr(why.text, cases[i].text) == NULL) fail_msg("%s: %s", cases[i].spec, why.text);
         assert_true(path.latency_ns == 7);
     }
