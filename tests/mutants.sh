@@ -92,7 +92,7 @@ averaging/core/robust.c @ unit_averaging_robust @ at the goal one mean moves us 
 averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
 averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/member_least = 1.0f \/ 256/member_least = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
-peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
+peer/round/over.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
 peer/node/rounds/border.c @ sim_finish_pauses @ a round at the goal is one like others @ s/node->step, node->goal.is_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ ...and so is the mean that it taught @ s/mean_least = 1.0f \/ 32/mean_least = 0/

@@ -2,6 +2,7 @@
  * round_internal: what the files of a round share; private to peer/round.
  *
  *   round.c       the journey of a tensor: every stage, in order
+ *   over.c  from its end to the difference
  *   edges.c the same for rounds of neighbours, where it differs
  *   lane.c  what the stages' jobs do, in the exchange lane
  *   guard.c what --robust keeps apart, and what guards did
@@ -239,6 +240,18 @@ struct round {
 void round_obey(struct round *round);
 /** A job is done: back on the loop. */
 void round_job_done(struct job *job);
+
+/** The encoded chunks that nobody sends any more are written again by the next round. */
+void round_keep_offers(struct round *round);
+/** Does somebody want what all agreed on, whole? */
+bool round_wants_agreed(const struct round *round);
+
+/* over.c */
+void round_over(struct round *round, const struct command_over *over);
+void round_settle_done(struct round *round, struct round_job *job);
+void round_doubt_done(struct round *round, struct round_job *job);
+/** Those of which the outcome has come. */
+void round_resolve_doubts(struct round *round);
 
 /* edges.c */
 /** All of a neighbour's plane is staged, and counts or may count later. */
