@@ -179,9 +179,11 @@ static const struct method methods[] = {
      .optimizer = "muon:beta=0.9,wd=0.00125",
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  STEPS_BESIDE}},
     /* Differences of which the codec keeps the largest, the rest later, every H steps (30): H=N,
-     * lr=X (0.7), beta=X (0.95) of what is left out. Sarfi et al. 2025, arXiv:2508.15706. */
+     * lr=X (0.7), beta=X (0.95) of what is left out, tau=N (0: steps beside a round). Sarfi et al.
+     * 2025, arXiv:2508.15706. */
     {.name = "sparseloco",
      .is_averaging = true,
      .waits = true,
@@ -193,7 +195,8 @@ static const struct method methods[] = {
      .rule_settings = OUTER_SPARSE,
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
-                  {.key = "beta", .kind = SETTING_DECAY, .min = 0, .max = 1}}},
+                  {.key = "beta", .kind = SETTING_DECAY, .min = 0, .max = 1},
+                  STEPS_BESIDE}},
     /* The mean of a share p of the values (0.005) every H steps (1), each met once in 1/p rounds,
      * while training goes on for tau steps (10): H=N, p=X, tau=N. Beton et al. 2025, SPARTA,
      * OpenReview stFPf3gzq1. */

@@ -41,6 +41,7 @@ static const char *const methods[] = {
     "osgp:H=4,tau=8",
     "gosgd:p=0.3",
     "diloco:H=8,tau=4",
+    "sparseloco:H=8,tau=4",
     "streaming-diloco:H=8,P=4,tau=1,lr=0.7",
     "streaming-diloco:H=8,P=2,tau=0,a=0,lr=0.7",
     "sparta:p=0.25",

@@ -71,12 +71,16 @@ static void no_answer_is_older_than_the_method_says(void **state)
     static const struct {
         const char *averaging;
         uint64_t most;
-    } cases[] = {{"osgp:H=1,tau=16", 16},   {"osgp:H=40,tau=8", 8},   {"dpsgd:H=8,order=cta", 8},
-                 {"eamsgd:tau=5", 5},       {"choco:H=3", 3},         {"allreduce", 0},
-                 {"diloco:H=4", 0},         {"dpsgd:order=atc", 0},   {"choco:H=2,order=a", 0},
-                 {"push-sum:H=4", 0},       {"gradient-tracking", 0}, {"noloco:H=4", 0},
-                 {"gasloc:H=4", 0},         {"qg-dsgdm:H=2", 0},      {"diloco:H=40,tau=8", 8},
-                 {"sparta:p=0.1,tau=6", 6}, {"loscar:H=40,tau=7", 7}, {"sparta:p=0.1,tau=0", 0}};
+    } cases[] = {{"osgp:H=1,tau=16", 16},    {"osgp:H=40,tau=8", 8},
+                 {"dpsgd:H=8,order=cta", 8}, {"eamsgd:tau=5", 5},
+                 {"choco:H=3", 3},           {"allreduce", 0},
+                 {"diloco:H=4", 0},          {"dpsgd:order=atc", 0},
+                 {"choco:H=2,order=a", 0},   {"push-sum:H=4", 0},
+                 {"gradient-tracking", 0},   {"noloco:H=4", 0},
+                 {"gasloc:H=4", 0},          {"qg-dsgdm:H=2", 0},
+                 {"diloco:H=40,tau=8", 8},   {"sparseloco:H=40,tau=8", 8},
+                 {"sparta:p=0.1,tau=6", 6},  {"loscar:H=40,tau=7", 7},
+                 {"sparta:p=0.1,tau=0", 0}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint64_t seen = most_with(cases[i].averaging);
