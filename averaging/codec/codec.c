@@ -146,6 +146,11 @@ static enum rc find_one(const char *spec, char *text, const struct codec_ops **o
     const char *usage = NULL;
 
     *settings = (struct codec_settings){0};
+    if (text[0] == '\0') {
+        return fault_set(why, RC_PARSE,
+                         "--codec %s: a codec is missing; use one as in int8+ef or topk:0.01|int8",
+                         spec);
+    }
     if (colon != NULL) *colon = '\0';
     for (size_t i = 0; i < ARRAY_COUNT(codecs); i++) {
         *ops = codecs[i];
@@ -198,6 +203,10 @@ enum rc codec_find(const char *name, struct codec *codec, struct fault *why)
     }
     memcpy(text, name, strlen(name) + 1);
     bar = strchr(text, '|');
+    if (bar != NULL && strchr(bar + 1, '|') != NULL) {
+        return fault_set(why, RC_PARSE, "--codec %s: one | at the most: what A of A|B keeps, by B",
+                         name);
+    }
     if (bar != NULL) *bar = '\0';
     rc = find_one(name, text, &found.ops, &found.settings, why);
     if (rc == RC_OK && bar != NULL) {

@@ -189,6 +189,8 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "diloco", .codec = "f32+ef", .moments = "average"}, RC_USAGE, "--codec f32"},
         {{.averaging = "local-sgd", .codec = "int4"}, RC_USAGE, "+ef it comes in"},
         {{.averaging = "diloco", .codec = "topk:64/4096|int2"}, RC_USAGE, "+ef it comes in"},
+        {{.averaging = "choco", .codec = "topk:0.01|f16|int8"}, RC_PARSE, "one | at the most"},
+        {{.codec = "+ef"}, RC_PARSE, "a codec is missing"},
         {{.averaging = "dpsgd", .codec = "qsgd:16"}, RC_USAGE, "choco"},
         {{.averaging = "push-sum", .codec = "sign"}, RC_USAGE, "choco"},
         {{.averaging = "allreduce", .codec = "randk:0.1"}, RC_USAGE, "+ef it comes in"},
