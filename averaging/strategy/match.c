@@ -339,7 +339,9 @@ static enum rc unknown_defence(const char *spec, const char *const *names, size_
                      word_hint(spec, all, count, NULL, hint));
 }
 
-/* auto: clip where the method can. */
+/* auto: of answers the geometric median, as what one member says of each sample can be far from the
+ * others' and honest, and clipping has let one liar take half of what there was to learn
+ * (tests/sim/test_answers.c); else clip where the method can. */
 static enum rc match_robust(const struct strategy_specs *specs, struct strategy *strategy,
                             struct fault *why)
 {
@@ -356,6 +358,10 @@ static enum rc match_robust(const struct strategy_specs *specs, struct strategy 
         return unknown_defence(spec, names, ARRAY_COUNT(names), why);
     }
     if (rc != RC_OK || !strategy->is_averaging || i == 1) return rc;
+    if (i == 0 && strategy->mixes_answers) {
+        strategy->aggregate = (struct aggregate){&aggregate_rfa, UINT32_MAX};
+        if (why_no_aggregate(strategy) != NULL) strategy->aggregate.ops = NULL;
+    }
     if (strategy->aggregate.ops != NULL) return match_aggregate(spec, strategy, why);
     reason = why_no_clip(strategy);
     strategy->clips = reason == NULL;

