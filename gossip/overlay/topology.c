@@ -176,7 +176,7 @@ enum rc topology_parse(const char *spec, struct topology *topology, struct fault
 
 void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT])
 {
-    char option[TOPOLOGY_TEXT / 2], sites[TOPOLOGY_TEXT / 2] = "";
+    char option[32], sites[20] = ""; /* of the longest words and numbers */
 
     if (topology->sites_every > 0) {
         snprintf(sites, sizeof sites, ",sites:%u", topology->sites_every);
