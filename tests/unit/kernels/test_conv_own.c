@@ -21,7 +21,7 @@ static struct conv_options random_winograd(struct rng *rng)
 {
     struct conv_options o = usual(16 * between(rng, 1, 3), 16 * between(rng, 1, 4), 1, 1);
 
-    o.in.block = (uint32_t[]){8, 8, 16, o.in.channels}[rng_below(rng, 4)];
+    o.in.block = (uint32_t[]){8, 16, 16, o.in.channels}[rng_below(rng, 4)];
     o.padding_height = between(rng, 0, 2);
     o.padding_width = between(rng, 0, 2);
     o.in.height = between(rng, 3, 18);
@@ -45,17 +45,18 @@ static void winograd_convolutions_equal_their_twin(void **state)
 {
     (void)state;
     struct backend *cpu = fast(), *oracle = plain();
-    uint64_t served = 0;
+    uint64_t served = 0, all = 0;
 
     FOR_EACH_SEED (seed, 40) {
         struct rng rng;
         rng_init(&rng, seed, 15);
         struct conv_options options = random_winograd(&rng);
         served += is_winograd(cpu, &options);
+        all++;
         if (cpu_of(cpu)->scratch != NULL) poison_scratch(cpu);
         check_random_values(cpu, oracle, &options, 3e-6, seed);
     }
-    assert_true(!cpu_has(CPU_AVX2) || served > 5);
+    assert_true(!cpu_has(CPU_AVX2) || 4 * served > all); /* the others are too small */
     backend_destroy(cpu);
     backend_destroy(oracle);
 }
