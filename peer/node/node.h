@@ -133,6 +133,8 @@ struct node_report {
 
 /** What --robust did, as status and metrics.jsonl have it. */
 void node_report_guard(const struct node_report *report, struct json *json);
+/** Likewise of population-based training; nothing with other methods. */
+void node_report_population(const struct node_report *report, struct json *json);
 
 struct node_result {
     enum rc rc; /* RC_OK: goal reached or stopped on request */

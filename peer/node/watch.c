@@ -320,6 +320,17 @@ void node_report_guard(const struct node_report *report, struct json *json)
     json_set_count(json, "guard_means_refused", report->guard.means_refused);
 }
 
+void node_report_population(const struct node_report *report, struct json *json)
+{
+    if (!report->is_population) return;
+    json_set_real(json, "learning_rate", report->rate);
+    json_set_real(json, "weight_decay", report->decay);
+    json_set_real(json, "validation_loss", report->score);
+    json_set_text(json, "line", report->line);
+    json_set_count(json, "copies", report->copies);
+    json_set_count(json, "copies_refused", report->copies_refused);
+}
+
 /* What only some methods have. */
 static void set_method(const struct node_report *report, struct json *json)
 {
@@ -329,14 +340,7 @@ static void set_method(const struct node_report *report, struct json *json)
         json_set_count(json, "shares_returned", report->shares_returned);
         json_set_count(json, "shares_lost", report->shares_lost);
     }
-    if (report->is_population) {
-        json_set_real(json, "learning_rate", report->rate);
-        json_set_real(json, "weight_decay", report->decay);
-        json_set_real(json, "validation_loss", report->score);
-        json_set_text(json, "line", report->line);
-        json_set_count(json, "copies", report->copies);
-        json_set_count(json, "copies_refused", report->copies_refused);
-    }
+    node_report_population(report, json);
 }
 
 struct json *node_status(const struct node *node, size_t members_max)

@@ -105,14 +105,7 @@ static void set_report(struct json *json, const struct node_report *report)
     json_set_count(json, "rounds_missed", report->rounds_missed);
     json_set_text(json, "last_abort_reason", report->last_abort_reason);
     node_report_guard(report, json);
-    if (report->is_population) {
-        json_set_real(json, "learning_rate", report->rate);
-        json_set_real(json, "weight_decay", report->decay);
-        json_set_real(json, "validation_loss", report->score);
-        json_set_text(json, "line", report->line);
-        json_set_count(json, "copies", report->copies);
-        json_set_count(json, "copies_refused", report->copies_refused);
-    }
+    node_report_population(report, json);
     json_set_count(json, "rss_bytes", usage_rss_bytes());
 }
 
