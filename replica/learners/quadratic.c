@@ -143,20 +143,16 @@ static double draw_gradient(struct quadratic *q, float *out)
     const double curvature = q->options.curvature, scale = q->options.noise / NOISE_UNITS;
     const float *x = q->x, *centre = q->centre;
     const size_t values = q->options.values;
-    double sum = 0.0;
 
     for (size_t i = 0; i < values; i++) {
-        double distance = (double)x[i] - (double)centre[i];
-
-        sum += distance * distance;
-        out[i] = (float)(curvature * distance);
+        out[i] = (float)(curvature * ((double)x[i] - (double)centre[i]));
     }
     for (size_t i = 0; i < values && scale > 0.0; i++) {
         out[i] += (float)(scale * draw_noise(&q->noise));
     }
     add_teaching(q, out);
     q->samples++;
-    return 0.5 * curvature * sum;
+    return loss_of(q); /* a pass of its own, after all calls: its sum stays in a register */
 }
 
 /* RC_NONFINITE when x is no longer finite. */
