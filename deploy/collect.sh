@@ -10,7 +10,7 @@ user=65532
 shopt -s nullglob
 loaded=(/usr/bin/grapevine /usr/lib/grapevine/*.so "/usr$libraries"/grapevine/*.so)
 # Opened by name while it runs (dlopen), so that ldd of the program does not show them.
-loaded+=("/usr$libraries"/libmicrohttpd.so.12 "/usr$libraries"/libnccl.so.2)
+loaded+=("/usr$libraries"/libmicrohttpd.so.1[2] "/usr$libraries"/libnccl.so.[2]) # if they are there
 while read -r path; do # cuDNN opens its parts so
     loaded+=("${path%/*}"/libcudnn_*.so.[0-9])
 done < <(ldd "${loaded[@]}" | sed -n 's/.* => \(\/.*libcudnn\.so[^ ]*\) .*/\1/p' | sort -u)

@@ -22,7 +22,8 @@ release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mmdebstrap --variant=apt --quiet --include=ca-certificates "$release" "$work/base.tar"
 printf 'FROM scratch\nADD base.tar /\n' >"$work/Containerfile"
 build build --isolation chroot --quiet -f "$work/Containerfile" -t grapevine-base "$work" >/dev/null
-build build --isolation chroot --format docker --build-arg BASE=localhost/grapevine-base -f deploy/Containerfile -t grapevine .
+build build --isolation chroot --format docker --layers --build-arg BASE=localhost/grapevine-base -f deploy/Containerfile -t grapevine . \
+    >"$work/log" 2>&1 || fail "buildah: $(tail -n 5 "$work/log")"
 echo "image: $(build images --format '{{.Size}}' localhost/grapevine) unpacked"
 if [ $# -gt 0 ]; then
     build push --quiet localhost/grapevine "docker-archive:$1:grapevine:latest"

@@ -55,6 +55,6 @@ done
 stop_peer 3 || fail "pod 3 did not leave cleanly"
 pod 3
 wait_line 3 '"rounds_ok":[1-9]' 180
-grep -q "resumed" "$WORK/3.err" || fail "pod 3 began anew"
+grep -q "^resuming from" "$WORK/3.err" || fail "pod 3 began anew"
 for index in 0 1 2 3; do stop_peer "$index" || fail "pod $index did not end cleanly"; done
 echo "the manifests' peers meet, answer and come back"
