@@ -155,6 +155,8 @@ void lane_put_off_checkpoint(struct node *node);
 /** As of now, without what rounds keep. */
 struct checkpoint lane_checkpoint(const struct node *node);
 void lane_save(struct border_job *job); /* in the lane: job->checkpoint */
+/** So many checkpoints in a row could not be written. */
+uint32_t lane_checkpoint_failures(const struct node *node);
 /** A model that was given up is on disk, and no checkpoint was made since. */
 bool lane_has_before(const struct node *node);
 

@@ -172,6 +172,10 @@ static void set_alarms(const struct node *node, struct json *json)
     if (node->watch.is_loss_bad) {
         json_append_text(alarms, "the training loss is not finite: a lower --lr may help");
     }
+    if (lane_checkpoint_failures(node) > 0) {
+        json_append_text(alarms, "the last checkpoint could not be written (the log says why): make "
+                                 "room where --out is");
+    }
     if (rounds_are_overdue(node, text, sizeof text)) {
         json_append_text(alarms, text);
     } else if (node->state == NODE_TRAINING && node->options.bootstrap_count > 0 &&
@@ -391,6 +395,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
     node_report_guard(&report, json);
     set_method(&report, json);
+    json_set_count(json, "checkpoint_failures", lane_checkpoint_failures(node));
     set_alarms(node, json);
     if (node->round != NULL) set_rounds(node, json);
     if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);

@@ -153,6 +153,8 @@ static const struct {
     {"guard_refused", "guard_refused_total", "counter", "Chunks refused as absurd or not finite."},
     {"guard_means", "guard_means_total", "counter", "Means of parts that others returned."},
     {"guard_means_refused", "guard_means_refused_total", "counter", "Of these, not taken over."},
+    {"checkpoint_failures", "checkpoint_failures", "gauge",
+     "Checkpoints in a row that could not be written."},
     {"consensus_distance", "consensus_distance", "gauge",
      "Estimated distance of this model from the swarm's average."},
     {"weight", "weight", "gauge", "Weight of this peer's model, of methods that push."},

@@ -21,6 +21,9 @@ until grep -q "checkpoint failed, the previous one stays" "$WORK/a.err"; do
     ((++reports < 600)) || fail "the failed checkpoint was not said"
     wait_line a '"event":"report"' 120
 done
+status=0 # a supervisor is told
+"$GRAPEVINE" status "${PEER_ADDRESS[a]}" --join-timeout 60s --check >"$WORK/check" || status=$?
+((status == 4)) && grep -q "checkpoint could not be written" "$WORK/check" || fail "status --check, exit code $status: $(cat "$WORK/check")"
 kill -INT "${PEER_PID[a]}"
 wait_exit a
 code=$?

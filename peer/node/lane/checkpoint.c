@@ -32,6 +32,11 @@ void lane_skip_last(struct node *node, bool skips_evaluation)
     if (skips_evaluation) node->lane->has_final = true;
 }
 
+uint32_t lane_checkpoint_failures(const struct node *node)
+{
+    return node->lane->checkpoint_failures;
+}
+
 bool lane_has_before(const struct node *node)
 {
     return node->lane->has_before;
