@@ -140,6 +140,9 @@
 #define DISCOVER_AGAIN_NS (15 * NS_PER_S) /* an address that was taken is taken again */
 #define DISCOVER_OPEN_NS  (5 * NS_PER_S)  /* for it to let `join` in */
 
+/* A service manager (session/supervisor.c), told of this peer once a second. */
+#define SUPERVISOR_WATCHDOG_LEAST_NS (10 * NS_PER_S) /* a busy machine may leave out some */
+
 /* Commands, the status page, benchmarks. */
 #define POLL_BUSY_NS        (2 * NS_PER_S)     /* before a member busy with others is asked again */
 #define POLL_LATER_NS       (300 * NS_PER_S)   /* the longest that a member may ask us to wait */

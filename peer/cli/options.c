@@ -414,6 +414,7 @@ static enum rc read_all(struct options *options, int count, const char *const *w
     if (rc != RC_OK) return rc;
     path = options_text(options, "config");
     if (path != NULL) rc = read_config_file(options, path, why);
+    if (rc == RC_OK) rc = options_set_ranks(options, environment, why);
     if (rc != RC_OK) return rc;
     if (options_flag(options, "quiet") && options_flag(options, "verbose"))
         return fault_set(why, RC_USAGE, "--quiet: contradicts --verbose; keep one of them");

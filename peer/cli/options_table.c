@@ -138,7 +138,10 @@ const struct command_row command_rows[COMMAND_COUNT] = {
 const struct option_row option_rows[] = {
     /* swarm */
     {"bootstrap", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT[,HOST:PORT...]", NULL,
-     0, 0, "peers to join through, tried until one answers; @FILE reads them from a file", CHANGES},
+     0, 0,
+     "peers to join through, tried until one answers; @FILE reads them from a file, "
+     "again on SIGHUP",
+     CHANGES},
     {"discover", OPTION_TEXT, GROUP_SWARM, PEERS, "NAME", NULL, 0, 0,
      "find peers of this name on the local network, and be found by them (multicast)", CHANGES},
     {"listen", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
@@ -330,7 +333,10 @@ const struct option_row option_rows[] = {
     {"shard", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "iid", 0, 0,
      "this peer's shard of the data: iid, dirichlet:ALPHA or all", OF_RUN},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, PEERS, "I/N", NULL, 0, 0,
-     "shard I of N, from 0 (default: by who is there)", OF_RUN},
+     "shard I of N, from 0 (default: by who is there); in this and other texts {rank}, {ranks} and "
+     "{local-rank} are numbers from srun or mpirun, as in --shard-of {rank}/{ranks} --out "
+     "run/{rank}",
+     OF_RUN},
     {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", NULL, 1,
      1024,
      "CPU threads for arithmetic (default: all cores this process may use; a testnet divides them "

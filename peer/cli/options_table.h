@@ -110,4 +110,9 @@ bool option_is_same(size_t row, const char *one, const char *other);
 MUST_USE enum rc options_read_config(struct options *options, const char *name, const char *text,
                                      size_t bytes, struct fault *why);
 
+/** Of a peer: numbers for {rank}, {ranks} and {local-rank} in its texts, from the `environment` of
+ *  srun, mpirun and their like. RC_USAGE: one stands there, and nobody said what it is. */
+MUST_USE enum rc options_set_ranks(struct options *options, const char *const *environment,
+                                   struct fault *why);
+
 #endif

@@ -191,11 +191,6 @@ void credentials_deinit(struct credentials *credentials)
     admission_deinit(&credentials->admission);
 }
 
-bool credentials_has_lists(const struct credentials *credentials)
-{
-    return credentials->options.allow != NULL || credentials->options.deny != NULL;
-}
-
 void credentials_reload(struct credentials *credentials)
 {
     const struct log *log = credentials->options.log;

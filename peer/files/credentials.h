@@ -40,8 +40,6 @@ MUST_USE enum rc credentials_init(struct credentials *credentials,
 MUST_USE enum rc credentials_show(const struct credentials_options *options, uint64_t wall_s,
                                   struct hello *hello, struct fault *why);
 void credentials_deinit(struct credentials *credentials);
-/** Is there anything that a reload would read again? */
-bool credentials_has_lists(const struct credentials *credentials);
 /** SIGHUP: each list anew; logs what became of it. */
 void credentials_reload(struct credentials *credentials);
 

@@ -150,7 +150,8 @@ struct node_events {
     void *context;
     void (*on_listening)(void *context, const char *address);
     void (*on_report)(void *context, const struct node_report *report);
-    /** SIGHUP: read the lists behind `admission` again. NULL: SIGHUP ends the run. */
+    /** SIGHUP: read again what the user has in files, as the lists behind `admission`. NULL: there
+     *  is nothing. */
     void (*on_reload)(void *context);
     /** The node is done; stop the env, then destroy the node. */
     void (*on_ended)(void *context, const struct node_result *result);

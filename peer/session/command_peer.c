@@ -161,11 +161,6 @@ static enum rc look_around(struct session *session, struct fault *why)
     return RC_OK;
 }
 
-static void on_reload(void *context)
-{
-    credentials_reload(&((struct session *)context)->credentials);
-}
-
 static bool has_target(const struct options *options)
 {
     return options_real(options, "target-accuracy") > 0 || options_real(options, "target-loss") > 0;
@@ -512,6 +507,7 @@ static enum rc create_node(struct session *session, struct fault *why)
     struct node_events events = {.context = session,
                                  .on_listening = session_on_listening,
                                  .on_report = session_on_report,
+                                 .on_reload = session_on_reload,
                                  .on_ended = session_on_ended};
     enum rc rc = choose_listen(session, &node, why);
 
@@ -519,7 +515,6 @@ static enum rc create_node(struct session *session, struct fault *why)
     if (rc != RC_OK) return rc;
     describe_data(session, &node);
     list_addresses(session, bootstrap, book);
-    if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);
     if (uv_host_address(session->host, sizeof session->host)) node.host = session->host;
     session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
@@ -561,6 +556,7 @@ static enum rc open_http(struct session *session, struct fault *why)
 static void close_session(struct session *session)
 {
     discover_close(&session->discover);
+    supervisor_close(&session->supervisor);
     http_destroy(session->http);
     node_destroy(session->node);
     json_destroy(session->settings);
@@ -645,6 +641,7 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK) rc = open_http(session, why);
     if (rc == RC_OK) {
         tell_chosen(session, chosen, sizeof chosen);
+        supervisor_open(&session->supervisor, session->env, session->node, &session->log);
         rc = peer_folder_keep(&session->folder, options, chosen, session->env, &session->log,
                               &session->book, why);
     }
@@ -655,7 +652,6 @@ static int exit_of(const struct session *session)
 {
     if (session->result.rc != RC_OK)
         return command_failed(session->result.rc, &session->result.why);
-    if (session->result.signal == SIGHUP) return EXIT_SIGHUP;
     if (session->result.signal == SIGINT) return EXIT_SIGINT;
     if (session->result.signal == SIGTERM) return EXIT_SIGTERM;
     if (session->result.never_averaged) return command_failed(RC_TIMEOUT, &session->result.why);
@@ -666,6 +662,7 @@ int command_peer(struct options *options)
 {
     struct session session = {.options = options,
                               .folder = {.lock = {.fd = -1}},
+                              .supervisor = {.notify = {.fd = -1}},
                               .is_json = options_flag(options, "json"),
                               .terminal = command_log(options)};
     struct fault why = {""};

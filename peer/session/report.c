@@ -240,6 +240,7 @@ void session_on_ended(void *context, const struct node_result *result)
 {
     struct session *session = context;
 
+    supervisor_stopping(&session->supervisor);
     session->result = *result;
     session->has_ended = true;
     session->wall_s = result->report.t_s;

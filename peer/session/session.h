@@ -1,5 +1,5 @@
-/* session: one peer as a process, from its flags to its exit code; private to command_peer.c and
- * report.c. */
+/* session: one peer as a process, from its flags to its exit code; private to command_peer.c,
+ * report.c and reload.c. */
 #ifndef GRAPEVINE_PEER_SESSION_SESSION_H
 #define GRAPEVINE_PEER_SESSION_SESSION_H
 
@@ -13,6 +13,7 @@
 #include "peer/round/audit.h"
 #include "peer/session/bootstrap.h"
 #include "peer/session/discover.h"
+#include "peer/session/supervisor.h"
 #include "peer/watch/http.h"
 
 /* All of a running peer. */
@@ -34,7 +35,8 @@ struct session {
     struct bootstrap bootstrap;
     bool is_bootstrap_heard;  /* by --discover, not given */
     struct discover discover; /* `name` NULL: without --discover */
-    struct json *settings;    /* told to who asks */
+    struct supervisor supervisor;
+    struct json *settings; /* told to who asks */
     char classes[HELLO_SPEC_MAX], host[UV_HOST_BYTES];
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
@@ -48,6 +50,7 @@ struct session {
 void session_on_line(void *context, enum log_level level, const char *line);
 void session_on_listening(void *context, const char *address);
 void session_on_report(void *context, const struct node_report *report);
+void session_on_reload(void *context);
 /** Stops the env once the journal has written what it holds. */
 void session_on_ended(void *context, const struct node_result *result);
 

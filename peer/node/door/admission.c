@@ -86,11 +86,11 @@ void door_on_signal(void *context, int signal)
         watch_dump(node);
         return;
     }
-    if (signal != SIGHUP || node->events.on_reload == NULL) {
+    if (signal != SIGHUP) {
         node_stop(node, signal);
         return;
     }
-    node->events.on_reload(node->events.context);
+    if (node->events.on_reload != NULL) node->events.on_reload(node->events.context);
     judge(node, node_now(node));
     node_continue(node);
 }

@@ -290,6 +290,46 @@ static void the_environment_is_read_by_flag_names(void **state)
 /* --- files ------------------------------------------------------------------------------------ */
 
 /* A file may hold sections for several commands, comments, and values over several lines. */
+/* Whatever mpirun starts in a job of Slurm has numbers of both, and mpirun's are its own. */
+static void a_launcher_numbers_its_peers(void **state)
+{
+    const char *const *slurm = WORDS("SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0");
+    const char *const *both = WORDS("SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1",
+                                    "OMPI_COMM_WORLD_RANK=7", "OMPI_COMM_WORLD_SIZE=8");
+    const char *const *words =
+        WORDS("peer", "--shard-of", "{rank}/{ranks}", "--out={rank}-{local-rank}{rank}{x}");
+    struct options *options = NULL;
+    struct fault why = {""};
+
+    (void)state;
+    assert_int_equal(parse_in(words, slurm, &options, &why), RC_OK);
+    assert_string_equal(options_text(options, "shard-of"), "2/4");
+    assert_string_equal(options_text(options, "out"), "2-02{x}");
+    options_destroy(options);
+    assert_int_equal(
+        parse_in(WORDS("join", "h:1", "--out", "{rank}/{ranks}"), both, &options, &why), RC_OK);
+    assert_string_equal(options_text(options, "out"), "7/8");
+    options_destroy(options);
+    assert_int_equal(parse_in(WORDS("peer", "--out", "o{rank}"), WORDS("JOB_COMPLETION_INDEX=3"),
+                              &options, &why),
+                     RC_OK);
+    assert_string_equal(options_text(options, "out"), "o3");
+    options_destroy(options);
+    assert_int_equal(parse_in(WORDS("generate", "m", "--prompt", "{rank}"), slurm, &options, &why),
+                     RC_OK);
+    assert_string_equal(options_text(options, "prompt"), "{rank}");
+    options_destroy(options);
+
+    check_refused(words, "--shard-of {rank}/{ranks}: nobody told this process what {rank} is");
+    check_refused_in(WORDS("peer", "--shard-of={rank}/{ranks}"), WORDS("JOB_COMPLETION_INDEX=3"),
+                     "what {ranks} is");
+    /* a batch script is rank 0 of no step; and numbers that are none */
+    check_refused_in(words, WORDS("SLURM_PROCID=0", "SLURM_NTASKS=4"), "what {rank} is");
+    check_refused_in(words, WORDS("SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=4"), "what {rank} is");
+    check_refused_in(words, WORDS("RANK=-1", "WORLD_SIZE=4"), "what {rank} is");
+    check_refused_in(words, WORDS("RANK=../x", "WORLD_SIZE=4"), "what {rank} is");
+}
+
 static void a_file_serves_several_commands(void **state)
 {
     const char text[] = "# all\nseed = 4 ; four\nmodel = conv3x3:32 relu\n  linear:classes\n"
@@ -614,6 +654,7 @@ int main(void)
         cmocka_unit_test(help_needs_nothing_else),
         cmocka_unit_test(the_strongest_source_wins),
         cmocka_unit_test(the_environment_is_read_by_flag_names),
+        cmocka_unit_test(a_launcher_numbers_its_peers),
         cmocka_unit_test(a_file_serves_several_commands),
         cmocka_unit_test(a_comment_may_be_long),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
