@@ -150,7 +150,7 @@ static void nobody_waits_for_the_slow(void **state)
         print(&setting, &outcome);
         diloco_steps += outcome.steps;
         diloco_loss += outcome.loss;
-        setting.averaging = "decoupled-diloco:H=48,P=4,tau=6";
+        setting.averaging = "decoupled-diloco";
         outcome = run(setting);
         print(&setting, &outcome);
         steps += outcome.steps;
@@ -198,7 +198,7 @@ static void the_table(void **state)
 {
     const char *wanted = word("METHODS", "none diloco:H=48 diloco:H=48@480ms diloco:H=48,tau=24 "
                                          "streaming-diloco:H=48,P=4,tau=6 "
-                                         "decoupled-diloco:H=48,P=4,tau=6");
+                                         "decoupled-diloco");
     const uint64_t seeds = strtoull(word("SEEDS", "3"), NULL, 10);
     char methods[400], pace[40], *save = NULL;
 
