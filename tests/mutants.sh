@@ -71,6 +71,9 @@ averaging/aggregate/trim.c @ unit_averaging_aggregate @ one liar more than half 
 averaging/aggregate/krum.c @ unit_averaging_aggregate @ the farthest has a vote, too @ s/score\(apart\[a\], a, n, n - faults - 2\)/score(apart[a], a, n, n - 1)/
 averaging/aggregate/centered_clip.c @ unit_averaging_aggregate @ who is far pulls as far @ s/pulls\[k\] \*= rows->radius \/ distance;//
 averaging/aggregate/rfa.c @ unit_averaging_aggregate @ who is far counts as who is near @ s/fmaxf\(distances->of\[k\], least\)/least/g
+averaging/aggregate/radial.c @ unit_averaging_aggregate @ directions count as far as members went @ s/\(double\)rows->weights\[k\] \/ apart/(double)rows->weights[k]/
+averaging/group/form.c @ unit_averaging_exchange_group @ a round begins with fewer than its quorum @ s/ \|\| start.members_count < group->options.quorum//
+peer/node/rounds/group.c @ sim_unlike @ rounds of others are not joined early @ s/strategy->joins_others \&\& since > 0/false \&\& since > 0/
 averaging/aggregate/gather.c @ unit_averaging_gather @ the order of arrival counts @ s/if \(order < 0\) before = at;/before = at;/
 averaging/aggregate/gather.c @ unit_averaging_gather @ of two the farther one counts whole @ s/= share \* item->member.weight/= item->member.weight/
 averaging/core/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//

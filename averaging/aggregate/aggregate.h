@@ -34,7 +34,7 @@ enum {
 struct aggregate_rows {
     const float *values[AGGREGATE_ROWS_MAX]; /* [count] each, finite; by rising id of the member */
     float weights[AGGREGATE_ROWS_MAX];       /* > 0 */
-    uint32_t members;                        /* at least AGGREGATE_ROWS_LEAST */
+    uint32_t members; /* at least AGGREGATE_ROWS_LEAST, but for what is_defenceless */
     size_t count;
     const float *centre; /* [count] what all held before, or a peer's own values; NULL: not known */
     float radius;        /* how far around it a member may be to count whole; 0: none may */
@@ -42,10 +42,12 @@ struct aggregate_rows {
 
 struct aggregate_ops {
     const char *name;
-    bool takes_faults; /* ":K" may follow the name */
-    bool needs_faults; /* and must */
-    bool wants_usual;  /* it goes by a centre, and how far around it is usual */
-    bool is_by_value;  /* each value by itself: what members say is not mixed as a whole */
+    bool takes_faults;   /* ":K" may follow the name */
+    bool needs_faults;   /* and must */
+    bool wants_usual;    /* it goes by a centre, and how far around it is usual */
+    bool is_defenceless; /* it is how a method merges: the centre is what the round's rule steps
+                            from, members count by what clip leaves of them, and one is enough */
+    bool is_by_value;    /* each value by itself: what members say is not mixed as a whole */
     /** Of `rows` into `out` [count], none of the rows. `faults`: as many members may lie; where it
      *  is more than so many members allow, or UINT32_MAX, the most that they do. Returns how many
      *  members were left out, or counted for less. */
@@ -59,6 +61,8 @@ struct aggregate {
 };
 
 extern const struct aggregate_ops aggregate_trim, aggregate_median, aggregate_krum;
+/* How a method merges, and no defence: it has no name in --robust. */
+extern const struct aggregate_ops aggregate_radial;
 extern const struct aggregate_ops aggregate_multi_krum, aggregate_centered_clip, aggregate_rfa;
 
 /** NULL past the end. */

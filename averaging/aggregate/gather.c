@@ -105,9 +105,9 @@ static enum rc insert(struct gathered_list *list, struct gathered *item)
     return RC_OK;
 }
 
-/* Fewer than three: by what clip leaves of each. */
-static uint32_t combine_few(struct aggregate_rows *rows, const struct gathered_list *list,
-                            float *out)
+/* By what clip leaves of each: fewer than three, or a rule that is no defence. */
+static uint32_t combine_clipped(const struct aggregate *aggregate, struct aggregate_rows *rows,
+                                const struct gathered_list *list, float *out)
 {
     const struct gathered *item;
     uint32_t k = 0, clipped = 0;
@@ -122,7 +122,12 @@ static uint32_t combine_few(struct aggregate_rows *rows, const struct gathered_l
         rows->weights[k++] = share * item->member.weight;
     }
     rows->members = k;
-    if (k > 0) aggregate_mean(rows, out);
+    if (k == 0) return clipped;
+    if (aggregate->ops->is_defenceless) {
+        (void)aggregate->ops->combine(rows, aggregate->faults, out);
+    } else {
+        aggregate_mean(rows, out);
+    }
     return clipped;
 }
 
@@ -139,8 +144,8 @@ static enum rc combine(const struct gather *gather, const struct gathered_list *
     }
     if (rows->members == 0) return RC_NOT_FOUND;
     done->judged = rows->members;
-    done->reduced = rows->members < AGGREGATE_ROWS_LEAST
-                        ? combine_few(rows, list, out)
+    done->reduced = rows->members < AGGREGATE_ROWS_LEAST || aggregate->ops->is_defenceless
+                        ? combine_clipped(aggregate, rows, list, out)
                         : aggregate->ops->combine(rows, aggregate->faults, out);
     if (rows->members == 0) return RC_NOT_FOUND;
     return floats_are_finite(out, rows->count) ? RC_OK : RC_NONFINITE;

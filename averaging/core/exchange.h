@@ -162,6 +162,7 @@ struct exchange_options {
                         schedules than direct can be taken */
     bool is_patient; /* group: nobody stands still while a group forms, so a proposal that nobody
                         has joined when its window is over stays open for about a pace */
+    uint32_t quorum; /* group: what it proposes begins with no fewer; below 2: two */
     const bool *is_busy; /* group: no snapshot can be taken for a while, as it is just now: what
                             others propose is declined, so that they do not wait. NULL: never */
     bool goes_on; /* edges: training does while a round runs, so that one as long as a pace is free

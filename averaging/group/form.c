@@ -146,6 +146,19 @@ static void add_to_start(struct group *group, struct message_form *start, struct
     start->statements_bytes += STATEMENT_BYTES;
 }
 
+/* Ours is given up: those who joined it, or still may, need not wait for it. */
+static void forming_withdraw(struct group *group, struct commands *out)
+{
+    bool lingers = group_lingers(group);
+
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        if (!group->invited[i].has_joined && !lingers) continue;
+        if (!roster_has(&group->roster, group->form.members[i].id)) continue;
+        group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
+                         ABORT_PROTOCOL, out);
+    }
+}
+
 /* The window closes: whoever joined takes part; the others learn from START that they do not. */
 static void forming_close(struct group *group, struct commands *out)
 {
@@ -169,14 +182,17 @@ static void forming_close(struct group *group, struct commands *out)
             deadline_add(&group->arrivals, 2 * deadline_least(waited, window));
         }
     }
-    if (start.members_count < 2) {
+    if (start.members_count < 2 || start.members_count < group->options.quorum) {
         if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
             group->has_heard = false;
             if (join(group, group->heard_from, &group->heard, out)) return;
         }
         if (is_awaited && group_leave_open(group)) return;
         group_charge_missing(group);
-        group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
+        if (start.members_count > 1) forming_withdraw(group, out);
+        group_over(group, OVER_ABORTED,
+                   start.members_count > 1 ? "too few others were ready" : "nobody else was ready",
+                   true, out);
         return;
     }
     group_plan_choose(group, &start);
@@ -190,19 +206,6 @@ static void forming_check(struct group *group, struct commands *out)
 {
     group_forming_wait(group); /* for fewer, it may be shorter */
     if (group->now_ns >= group->wait_until_ns) forming_close(group, out);
-}
-
-/* Another proposal is taken up: those who joined ours, or still may, need not wait for it. */
-static void forming_withdraw(struct group *group, struct commands *out)
-{
-    bool lingers = group_lingers(group);
-
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
-        if (!group->invited[i].has_joined && !lingers) continue;
-        if (!roster_has(&group->roster, group->form.members[i].id)) continue;
-        group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
-                         ABORT_PROTOCOL, out);
-    }
 }
 
 /* ---- waiting for a proposal, and joining one ---- */

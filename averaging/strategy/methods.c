@@ -167,6 +167,30 @@ static const struct method methods[] = {
                   {.key = "a", .kind = SETTING_LOCAL, .min = 0, .max = 0.99},
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* The same without waiting for anybody: a fragment (P=4) is due every H/P steps (H=48) of
+     * whoever is first, and is merged with those (quorum=2) that come within the time that half of
+     * them took: lengths and directions apart, by samples; steps beside it (tau=6) are overwritten
+     * but for a (0). H=N, P=N, tau=N, a=X, lr=X (0.4), momentum=X (0.9), quorum=N. Decoupled
+     * DiLoCo 2026, arXiv:2604.21428. */
+    {.name = "decoupled-diloco",
+     .is_averaging = true,
+     .stale_steps = 6,
+     .fragments = 4,
+     .blends = true,
+     .joins_others = true,
+     .quorum = 2,
+     .aggregate = &aggregate_radial,
+     .every_steps = 48,
+     .exchange = &exchange_group,
+     .rule = &rule_nesterov,
+     .rule_settings = OUTER_STREAMING,
+     .settings = {STEPS_H,
+                  {.key = "P", .kind = SETTING_FRAGMENTS},
+                  STEPS_BESIDE,
+                  {.key = "a", .kind = SETTING_LOCAL, .min = 0, .max = 0.99},
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  {.key = "quorum", .kind = SETTING_QUORUM}}},
     /* Diloco around Muon, with longer outer steps, every H steps (30): H=N, lr=X (0.9),
      * momentum=X (0.8). Therien et al. 2025, arXiv:2505.23725. */
     {.name = "muloco",

@@ -4,7 +4,7 @@
 
 #include "averaging/strategy/strategy.h"
 
-enum { METHOD_KEYS_MAX = 6 };
+enum { METHOD_KEYS_MAX = 7 };
 /* A method that is sized: complete up to so many peers, groups of so many beyond. */
 enum { COMPLETE_MAX = 16, GROUP_DEFAULT = 8 };
 
@@ -25,6 +25,7 @@ enum setting_kind {
     SETTING_BESIDE,    /* steps beside a round; 0: it is waited for */
     SETTING_FRAGMENTS, /* a round carries one of */
     SETTING_CARRIED,   /* the share of the values that a round carries */
+    SETTING_QUORUM,    /* members without whom no round begins */
     SETTING_LOCAL,     /* what the steps beside a round count of what they would */
     SETTING_STALE,     /* steps between snapshot and result */
     SETTING_CHANCE,    /* of a round */
@@ -51,6 +52,9 @@ struct method {
     float beta; /* of edges */
     uint32_t fragments, slots;
     bool blends;
+    bool joins_others;
+    uint32_t quorum;
+    const struct aggregate_ops *aggregate; /* in place of the mean, unless --robust says another */
     float local_share;
     bool tracks;
     float quasi_global;

@@ -115,6 +115,21 @@ static enum rc parse_fragments(const char *spec, const char *value, uint32_t *fr
     return RC_OK;
 }
 
+static enum rc parse_quorum(const char *spec, const char *value, uint32_t *quorum,
+                            struct fault *why)
+{
+    uint64_t count;
+
+    if (!units_parse_count(value, &count) || count < 2 || count > GROUP_MEMBERS_MAX) {
+        return fault_set(why, RC_PARSE,
+                         "--averaging %s: column %zu: \"%s\" is not a number of members from 2 to "
+                         "%d",
+                         spec, (size_t)(value - spec) + 1, value, GROUP_MEMBERS_MAX);
+    }
+    *quorum = (uint32_t)count;
+    return RC_OK;
+}
+
 /* One in so many values, to the nearest whole number. */
 static enum rc parse_carried(const char *spec, const char *value, const struct setting *setting,
                              uint32_t *slots, struct fault *why)
@@ -171,6 +186,8 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_fragments(spec, value, &strategy->fragments, why);
     case SETTING_CARRIED:
         return parse_carried(spec, value, setting, &strategy->slots, why);
+    case SETTING_QUORUM:
+        return parse_quorum(spec, value, &strategy->quorum, why);
     case SETTING_LOCAL:
         return parse_share(spec, value, setting, &strategy->local_share, why);
     case SETTING_CHANCE:
@@ -344,6 +361,9 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->slots = method->slots;
     strategy->blends = method->blends;
     strategy->local_share = method->local_share;
+    strategy->joins_others = method->joins_others;
+    strategy->quorum = method->quorum;
+    strategy->aggregate = (struct aggregate){method->aggregate, UINT32_MAX};
     strategy->mixes_answers = method->mixes_answers;
     strategy->answers = method->answers;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;

@@ -45,6 +45,9 @@ struct strategy {
                              manieth step after one; 0: it is not */
     bool waits;           /* no step is taken between a round's snapshot and its result */
     bool overlaps;        /* steps are, but none past the border at which the next round is due */
+    bool joins_others;    /* group: what another proposes is joined after a few own steps: H is of
+                             whoever is first */
+    uint32_t quorum;      /* group: a round that fewer members join is not begun; 0: two do */
     bool at_end;          /* one round, when all have reached their goals; no pace */
     uint64_t stale_steps; /* steps are, but at most so many; 0: any number */
     double chance;        /* push, pair: a round is begun with this probability; 0: always */

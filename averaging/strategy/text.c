@@ -78,7 +78,9 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
     } else if (strategy->every_steps == 1) {
         snprintf(text, cap, "every step");
     } else {
-        snprintf(text, cap, "%severy %llu steps", first, (unsigned long long)strategy->every_steps);
+        snprintf(text, cap, "%severy %llu steps%s", first,
+                 (unsigned long long)strategy->every_steps,
+                 strategy->joins_others ? " of whoever is first" : "");
     }
 }
 
@@ -135,7 +137,7 @@ void strategy_describe(struct strategy *strategy)
     char momentum[48] = "";
     char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";
-    char part[40], share[32] = "";
+    char part[40], share[32] = "", merged[48] = "";
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -170,7 +172,11 @@ void strategy_describe(struct strategy *strategy)
         snprintf(waits, sizeof waits, ", at most %llu steps%s beside a round",
                  (unsigned long long)strategy->stale_steps, share);
     }
-    if (strategy->aggregate.ops != NULL) {
+    if (strategy->aggregate.ops != NULL && strategy->aggregate.ops->is_defenceless) {
+        snprintf(robust, sizeof robust, "%s", strategy->clips ? "clip" : "");
+        snprintf(merged, sizeof merged, ", %s merge of %u members or more",
+                 strategy->aggregate.ops->name, strategy->quorum);
+    } else if (strategy->aggregate.ops != NULL) {
         aggregate_format(&strategy->aggregate, robust, sizeof robust);
     } else if (!strategy->clips) {
         robust[0] = '\0';
@@ -180,8 +186,8 @@ void strategy_describe(struct strategy *strategy)
                  (double)strategy->quasi_global);
     }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s", strategy->name, pace,
-             part, waits, exchange, topology, strategy->codec_text, rule, answers, momentum,
+             "%s: %s%s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s%s", strategy->name, pace,
+             part, waits, exchange, topology, strategy->codec_text, rule, merged, answers, momentum,
              robust[0] == '\0' ? "" : ", robust ", robust, moments[strategy->moments]);
 }
 

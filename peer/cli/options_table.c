@@ -357,8 +357,10 @@ const struct option_row option_rows[] = {
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, slowmo, "
-     "diloco, muloco, streaming-diloco, sparseloco, sparta, loscar, easgd, dpsgd, choco, push-sum, "
-     "osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, gasloc, pbt, codistill "
+     "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
+     "dpsgd, "
+     "choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, "
+     "gasloc, pbt, codistill "
      "or ec-dnn, with settings as in local-sgd:H=16; docs/choosing.md says which when, "
      "docs/methods.md tells them apart; each flag below replaces one part of it",
      OF_RUN},

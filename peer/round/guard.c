@@ -26,12 +26,25 @@ enum rc round_guard_add(struct round *round, struct round_job *job, struct peer_
                       is_own);
 }
 
+/* What the rule steps from; NULL before its first round. */
+static const float *anchor_of(const struct round *round, struct range range)
+{
+    const float *planes[RULE_STATE_MAX];
+
+    if (round->options.strategy->rule->state(round->rule, planes) == 0) return NULL;
+    return planes[0] + range.first;
+}
+
 enum rc round_guard_reduce(struct round *round, struct round_job *job, float *out)
 {
     struct range range = round_chunk_range(round, job->first);
-    const float *centre = round_centre(round, range, NULL);
-    float radius =
-        centre == NULL ? 0 : robust_members_radius(round->robust, job->first, centre, range.count);
+    bool is_defenceless = round->options.strategy->aggregate.ops->is_defenceless;
+    const float *centre =
+        is_defenceless ? anchor_of(round, range) : round_centre(round, range, NULL);
+    float radius = 0;
+
+    if (centre != NULL && !is_defenceless)
+        radius = robust_members_radius(round->robust, job->first, centre, range.count);
 
     return gather_reduce(round->gather, job->first, centre, radius, range.count, out,
                          &job->guarded);

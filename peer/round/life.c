@@ -161,6 +161,7 @@ static bool round_allocate(struct round *round)
         .bounds = &round->bounds,
         .schedule = strategy->schedule,
         .is_patient = strategy_is_patient(strategy),
+        .quorum = strategy->quorum,
         .is_busy = &round->is_busy,
         .goes_on = !strategy->waits,
         .may_relay = strategy_may_relay(strategy),

@@ -116,6 +116,9 @@ static void wrong_words_say_what_and_where(void **state)
         {{.averaging = "streaming-diloco:P=0"}, RC_PARSE, "column 20"},
         {{.averaging = "streaming-diloco:P=1001"}, RC_PARSE, "fragments from 1 to 1000"},
         {{.averaging = "streaming-diloco:a=1"}, RC_PARSE, "column 20"},
+        {{.averaging = "decoupled-diloco:quorum=1"}, RC_PARSE, "members from 2 to"},
+        {{.averaging = "decoupled-diloco:quorum=x"}, RC_PARSE, "column 25"},
+        {{.averaging = "streaming-diloco:quorum=2"}, RC_PARSE, "unknown setting"},
         {{.averaging = "sparta:p=0"}, RC_PARSE, "column 10"},
         {{.averaging = "sparta:p=0.6"}, RC_PARSE, "0.0001 to 0.5"},
         {{.averaging = "dilocco"}, RC_PARSE, "did you mean diloco"},
@@ -389,6 +392,11 @@ static void rounds_of_a_part_say_of_which(void **state)
         {"streaming-diloco:P=1,tau=0,a=0",
          "streaming-diloco: every 100 steps, training waits, exchange group:auto over complete up "
          "to 16 peers, groups:8 beyond, codec f32, rule nesterov lr 0.4 momentum 0.9"},
+        {"decoupled-diloco:quorum=3",
+         "decoupled-diloco: every 12 steps of whoever is first of one of 4 fragments, at most 6 "
+         "steps that count 0 beside a round, exchange group:direct over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule nesterov lr 0.4 momentum 0.9, radial merge of 3 members "
+         "or more"},
         {"sparta",
          "sparta: every step of 1 in 200 values, at most 10 steps beside a round, exchange "
          "group:auto over complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},

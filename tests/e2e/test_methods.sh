@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 
 methods=("noloco:H=8" "gasloc:H=8" "muloco:H=8" "qg-dsgdm:H=4" "swarmsgd:p=0.2" "choco:H=4" "dpsgd:H=4"
-    "streaming-diloco:H=16,P=4,tau=2" "sparta:H=2,p=0.1" "loscar:H=4")
+    "streaming-diloco:H=16,P=4,tau=2" "decoupled-diloco:H=16,P=4,tau=2" "sparta:H=2,p=0.1" "loscar:H=4")
 for method in "${methods[@]}"; do
     DOING="--averaging $method"
     common=(--data digits --model mlp --averaging "$method" --steps 1000000000 --seed 3)

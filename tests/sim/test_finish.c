@@ -71,6 +71,7 @@ static void equal_peers_end_with_one_model(void **state)
                                           "diloco:H=100",
                                           "diloco:H=50,tau=10",
                                           "streaming-diloco:H=48,P=3,tau=4",
+                                          "decoupled-diloco:H=48,P=3,tau=4",
                                           "loscar:H=16",
                                           "sparseloco:H=30"};
 

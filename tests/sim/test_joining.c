@@ -243,6 +243,7 @@ static void anchors_and_momentum_are_given_too(void **state)
                    {"bmuf:H=40", 2},
                    {"easgd:H=40", 1},
                    {"streaming-diloco:H=80,P=2,tau=4", 2},
+                   {"decoupled-diloco:H=80,P=2,tau=4", 2},
                    {"sparseloco:H=40", 1}};
 
     (void)state;

@@ -44,6 +44,7 @@ static const char *const methods[] = {
     "sparseloco:H=8,tau=4",
     "streaming-diloco:H=8,P=4,tau=1,lr=0.7",
     "streaming-diloco:H=8,P=2,tau=0,a=0,lr=0.7",
+    "decoupled-diloco:H=8,P=4,tau=1",
     "sparta:p=0.25",
     "loscar:H=4,p=0.25,tau=4",
 };
@@ -147,11 +148,12 @@ static void nobody_waits_for_the_dead(void **state)
 {
     (void)state;
     static const char *const methods_of[] = {"allreduce", "diloco:H=4",
-                                             "streaming-diloco:H=8,P=2,tau=1", "sparseloco:H=4"};
+                                             "streaming-diloco:H=8,P=2,tau=1", "sparseloco:H=4",
+                                             "decoupled-diloco:H=8,P=2,tau=1"};
 
-    FOR_EACH_SEED (seed, 8) {
+    FOR_EACH_SEED (seed, 10) {
         struct cluster_options options = {.peers = 4, .learning_rate = 0.05, .noise = 0.01};
-        struct cluster *cluster = start(options, seed, methods_of[seed % 4]);
+        struct cluster *cluster = start(options, seed, methods_of[seed % 5]);
         const uint32_t first = 0;
         struct node_report before, after;
 
@@ -364,6 +366,7 @@ static void unlike_methods_are_not_mixed(void **state)
         {"gasloc:H=4", "gasloc:H=4,alpha=0.9"},
         {"diloco:H=4", "streaming-diloco:H=4,P=2,tau=0,lr=0.7"},
         {"streaming-diloco:H=8,P=2,tau=1", "streaming-diloco:H=8,P=4,tau=1"},
+        {"decoupled-diloco:H=8,P=2,tau=1", "decoupled-diloco:H=8,P=4,tau=1"},
         {"sparta:p=0.1", "sparta:p=0.2"},
         {"sparta:p=0.5", "local-sgd:H=1"},
         {"local-sgd:H=4", "ad-psgd"},

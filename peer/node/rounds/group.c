@@ -15,6 +15,10 @@
  * - In a period with a job of its own that took longer than a step, a peer that has done half of
  *   its steps joins what another proposes: the other has done its steps, and would wait.
  *
+ * Where H is of whoever is first (strategy.joins_others) nobody's own period is waited for: a
+ * proposal is joined at the next border, so slower members take fewer steps in one and the same
+ * time, and count by their samples.
+ *
  * With sites most rounds are among those of one site (sites.c). Who is alone at its site goes on to
  * the next number, as who is alone in a line of a grid.
  *
@@ -23,7 +27,10 @@
  */
 #include "peer/node/rounds/internal.h"
 
-enum { OWED_SHARE = 16 }; /* of a period is the pause */
+enum {
+    OWED_SHARE = 16, /* of a period is the pause */
+    JOIN_SHARE = 8   /* of its steps are enough to join another's round, where H is the first's */
+};
 
 struct group_state {
     struct draws draws;
@@ -71,11 +78,24 @@ static void heard(struct node *node)
     group->again_ns = node_now(node) + pace_period_ns(node) / OWED_SHARE;
 }
 
+/* Whoever is first proposes, and all others join with what they have. Not with less than this, or
+ * one that proposes all the time would have all others average as often. */
+static bool joins_others(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    uint64_t since = node->step - node->rounds->mixed_step;
+
+    return strategy->joins_others && since > 0 &&
+           JOIN_SHARE * since >= strategy_every(strategy, node->step) &&
+           round_is_invited(node->round);
+}
+
 /* Nothing is due yet, but what another proposes may be joined already. */
 static bool is_early(const struct node *node)
 {
     uint64_t every = strategy_every(node->options.strategy, node->step);
 
+    if (joins_others(node)) return true;
     return is_patient(node) && had_long_job(node) && node->options.strategy->every_ns == 0 &&
            2 * (node->step - node->rounds->mixed_step) >= every && round_is_invited(node->round);
 }

@@ -115,13 +115,17 @@ bool pace_waits(const struct node *node)
            (strategy->overlaps && strategy->every_ns == 0 && pace_is_over(node));
 }
 
-/* What this peer's model counts for in a mean. Who stands still has said what it has to say in
- * earlier rounds, and counts for as much as then: with nothing, a late peer's own steps would be
- * the mean of all. */
+/* What this peer's model counts for in a mean: its samples, and where members take unlike numbers
+ * of steps, of batches as large as their memory bears, samples^2 / steps (Decoupled DiLoCo,
+ * arXiv:2604.21428), as steps on larger batches are better ones. Who stands still has said what it
+ * has to say in earlier rounds, and counts for as much as then: with nothing, a late peer's own
+ * steps would be the mean of all. */
 static uint64_t samples_to_tell(const struct node *node)
 {
-    uint64_t samples = rounds_samples_since(node);
+    uint64_t samples = rounds_samples_since(node), steps = node->step - node->rounds->snapshot_step;
 
+    if (node->options.strategy->joins_others && steps > 0)
+        return (uint64_t)((double)samples * (double)samples / (double)steps);
     return samples > 0 ? samples : node->rounds->samples_of_round;
 }
 

@@ -410,6 +410,82 @@ static void names_and_numbers_are_read(void **state)
     assert_false(aggregate_parse("", &aggregate, &rc, NULL));
 }
 
+/* From (1, 1): two that went 3 and 4 at a right angle, with weights 1 and 2. The mean length is
+ * (3 + 2 * 4) / 3, the direction (1, 2); the mean would be (2, 3.667). */
+static void lengths_and_directions_are_merged_apart(void **state)
+{
+    (void)state;
+    static const float centre[2] = {1, 1}, values[2][2] = {{4, 1}, {1, 5}};
+    struct aggregate_rows rows;
+    float out[2];
+
+    for (uint32_t k = 0; k < 2; k++) {
+        memcpy(table.values[k], values[k], sizeof values[k]);
+    }
+    rows = rows_of(2, 2);
+    rows.weights[1] = 2;
+    rows.centre = centre;
+    assert_int_equal(aggregate_radial.combine(&rows, UINT32_MAX, out), 0);
+    close_to(out[0], 1 + 11.0 / 3 / sqrt(5));
+    close_to(out[1], 1 + 11.0 / 3 * 2 / sqrt(5));
+}
+
+/* Members at a right angle to each other: the result is as far as each of them, however many there
+ * are, where their mean is nearer by the root of their number. */
+static void many_go_as_far_as_one(void **state)
+{
+    (void)state;
+    static const float centre[VALUES_MAX];
+    float out[VALUES_MAX];
+
+    for (uint32_t members = 1; members <= 16; members *= 4) {
+        struct aggregate_rows rows = rows_of(members, VALUES_MAX);
+
+        memset(table.values, 0, sizeof table.values);
+        for (uint32_t k = 0; k < members; k++) {
+            table.values[k][7 * k] = 0.5f;
+        }
+        rows.centre = centre;
+        (void)aggregate_radial.combine(&rows, UINT32_MAX, out);
+        close_to((float)sqrt(norm_squared(out, VALUES_MAX)), 0.5);
+        aggregate_mean(&rows, out);
+        close_to((float)sqrt(norm_squared(out, VALUES_MAX)), 0.5 / sqrt(members));
+    }
+}
+
+/* Nothing to go by: opposite directions, no anchor, nobody who moved. And one member of three that
+ * did not move shortens the way, and does not turn it. */
+static void the_mean_stands_in_where_directions_cancel(void **state)
+{
+    (void)state;
+    static const float centre[2] = {1, 1}, opposite[2][2] = {{3, 1}, {-1, 1}};
+    struct aggregate_rows rows = golden();
+    float out[2], mean[2];
+
+    aggregate_mean(&rows, mean);
+    (void)aggregate_radial.combine(&rows, UINT32_MAX, out);
+    assert_memory_equal(out, mean, sizeof out);
+    for (uint32_t k = 0; k < 2; k++) {
+        memcpy(table.values[k], opposite[k], sizeof opposite[k]);
+    }
+    rows = rows_of(2, 2);
+    rows.centre = centre;
+    (void)aggregate_radial.combine(&rows, UINT32_MAX, out);
+    close_to(out[0], 1);
+    close_to(out[1], 1);
+    for (uint32_t k = 0; k < 3; k++) {
+        memcpy(table.values[k], centre, sizeof centre);
+    }
+    rows = rows_of(3, 2);
+    rows.centre = centre;
+    (void)aggregate_radial.combine(&rows, UINT32_MAX, out);
+    assert_memory_equal(out, centre, sizeof out);
+    table.values[0][0] = 4;
+    (void)aggregate_radial.combine(&rows, UINT32_MAX, out);
+    close_to(out[0], 1 + 3.0 / 3);
+    close_to(out[1], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +499,9 @@ int main(void)
         cmocka_unit_test(the_geometric_median_has_the_least_distances),
         cmocka_unit_test(two_camps_come_together),
         cmocka_unit_test(members_that_agree_are_believed),
+        cmocka_unit_test(lengths_and_directions_are_merged_apart),
+        cmocka_unit_test(many_go_as_far_as_one),
+        cmocka_unit_test(the_mean_stands_in_where_directions_cancel),
         cmocka_unit_test(names_and_numbers_are_read),
     };
 

@@ -113,6 +113,40 @@ static void one_that_is_only_direct_makes_the_round_direct(void **state)
     }
 }
 
+/* With a quorum of three a round in which one takes part is not begun, and that one is told at
+ * once; with two it is. */
+static void a_round_begins_with_its_quorum(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
+    struct exchange_options options = {.self = ids[0], .boot = boots[0], .chunks = 6};
+    const struct exchange_ops *ops = &exchange_group;
+
+    for (options.quorum = 2; options.quorum <= 3; options.quorum++) {
+        struct exchange *exchange = ops->create(&options);
+        struct digest lineage = {{9}};
+        struct message join = {.type = MESSAGE_JOIN}, no = {.type = MESSAGE_ABORT};
+        struct commands out;
+
+        assert_non_null(exchange);
+        commands_init(&out);
+        ops->set_lineage(exchange, lineage, &out);
+        assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+        assert_int_equal(ops->on_message(exchange, ids[1], boots[1], &join, 2, &out), RC_OK);
+        commands_clear(&out);
+        no.as.abort.key = (struct round_key){ids[0], boots[0], 0};
+        assert_int_equal(ops->on_message(exchange, ids[2], boots[2], &no, 3, &out), RC_OK);
+        assert_int_equal(sent(&out, MESSAGE_START) != NULL, options.quorum == 2);
+        assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, options.quorum == 3);
+        assert_int_equal(find(&out, COMMAND_SNAPSHOT) != NULL, options.quorum == 2);
+        assert_int_equal(ops->state(exchange), options.quorum == 2 ? EXCHANGE_RUNS : EXCHANGE_IDLE);
+        ops->destroy(exchange);
+        commands_deinit(&out);
+    }
+}
+
 static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
 {
     (void)state;
@@ -547,6 +581,7 @@ int main(void)
         cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
         cmocka_unit_test(a_schedule_that_cannot_be_followed_is_refused_aloud),
         cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
+        cmocka_unit_test(a_round_begins_with_its_quorum),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_mean_before_our_sum_is_refused),
         cmocka_unit_test(a_proposal_that_nobody_joined_stays_open),

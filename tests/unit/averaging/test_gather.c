@@ -122,6 +122,36 @@ static void of_two_the_nearer_one_counts(void **state)
     gather_destroy(gather);
 }
 
+/* A rule that is no defence weighs members by their samples and what clip leaves of them, however
+ * many they are; also one alone. */
+static void a_rule_without_defence_goes_by_clip(void **state)
+{
+    (void)state;
+    struct gather *gather = made(&aggregate_radial, UINT32_MAX, 0);
+    struct gather_count count;
+    struct rng rng;
+    float out[VALUES], wanted[VALUES], centre[VALUES] = {0};
+    struct aggregate_rows rows = {.members = 3, .count = VALUES, .centre = centre};
+
+    rng_init(&rng, 1, 0);
+    draw(&rng);
+    for (uint32_t k = 0; k < 4; k++) {
+        struct gather_member each = member(k);
+
+        each.weight = 1 + (float)k;
+        each.share = k == 0 ? 0.25f : k == 3 ? 0 : 1;
+        rows.values[k] = said[k];
+        rows.weights[k] = each.weight * each.share;
+        assert_int_equal(gather_add(gather, 0, &each, said[k], VALUES, false), RC_OK);
+    }
+    assert_int_equal(gather_reduce(gather, 0, centre, 0, VALUES, out, &count), RC_OK);
+    assert_int_equal(count.judged, 4);
+    assert_int_equal(count.reduced, 2);
+    (void)aggregate_radial.combine(&rows, UINT32_MAX, wanted);
+    assert_memory_equal(out, wanted, sizeof out);
+    gather_destroy(gather);
+}
+
 static void nobody_is_heard_twice(void **state)
 {
     (void)state;
@@ -256,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_order_of_arrival_is_no_matter),
         cmocka_unit_test(of_two_the_nearer_one_counts),
+        cmocka_unit_test(a_rule_without_defence_goes_by_clip),
         cmocka_unit_test(nobody_is_heard_twice),
         cmocka_unit_test(what_overflows_is_no_result),
         cmocka_unit_test(memory_may_be_short),
