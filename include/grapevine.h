@@ -96,6 +96,7 @@ typedef struct gv_status_view {
     uint32_t members;          /* linked with this one, itself included */
     double consensus_distance; /* of the last round, relative; NaN: not known yet */
     char last_abort_reason[96];
+    char address[64]; /* HOST:PORT that others may give as bootstrap */
 } gv_status_view;
 
 /* The version of the library as text, and its GV_ABI. */

@@ -60,6 +60,7 @@ struct session {
     struct json *settings;    /* told to who asks */
     char classes[HELLO_SPEC_MAX], host[UV_HOST_BYTES];
     struct checkpoint checkpoint;
+    bool is_within; /* see struct uv_env_options */
     bool is_resumed, is_json, has_ended;
     struct peer_folder folder;
     struct address_book book; /* as it was found; its incarnation is this start's */
@@ -76,6 +77,8 @@ void session_close(struct session *session);
 /* report.c. `context` is the session in all of these. */
 void session_on_line(void *context, enum log_level level, const char *line);
 void session_on_listening(void *context, const char *address);
+/** The same, but for what a command prints. */
+void session_listens(struct session *session, const char *address);
 void session_on_report(void *context, const struct node_report *report);
 /** Stops the env once the journal has written what it holds. */
 void session_on_ended(void *context, const struct node_result *result);
