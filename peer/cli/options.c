@@ -421,21 +421,47 @@ static enum rc read_all(struct options *options, int count, const char *const *w
     return options_flag(options, "print-config") ? RC_OK : check_arguments(options, why);
 }
 
+static enum rc options_create(struct options **options, struct fault *why)
+{
+    struct options *made = mem_alloc(sizeof(*made));
+
+    if (made != NULL) made->values = mem_array(option_rows_count, sizeof(*made->values));
+    if (made == NULL || made->values == NULL) {
+        mem_free(made);
+        return fault_set(why, RC_NOMEM, "command line: out of memory");
+    }
+    *options = made;
+    return RC_OK;
+}
+
 enum rc options_parse(int count, const char *const *words, const char *const *environment,
                       struct options **options, struct fault *why)
 {
-    struct options *read = mem_alloc(sizeof(*read));
+    struct options *read = NULL;
     int skipped;
-    enum rc rc;
+    enum rc rc = options_create(&read, why);
 
-    if (read != NULL) read->values = mem_array(option_rows_count, sizeof(*read->values));
-    if (read == NULL || read->values == NULL) {
-        mem_free(read);
-        return fault_set(why, RC_NOMEM, "command line: out of memory");
-    }
+    if (rc != RC_OK) return rc;
     rc = find_command(count, words, &read->command, why);
     skipped = read->command != COMMAND_NONE ? 1 : 0;
     if (rc == RC_OK) rc = read_all(read, count - skipped, words + skipped, environment, why);
+    if (rc == RC_OK)
+        *options = read;
+    else
+        options_destroy(read);
+    return rc;
+}
+
+enum rc options_parse_config(enum command_id command, const char *name, const char *text,
+                             size_t bytes, struct options **options, struct fault *why)
+{
+    struct options *read = NULL;
+    enum rc rc = options_create(&read, why);
+
+    if (rc != RC_OK) return rc;
+    read->command = command;
+    rc = set_defaults(read, why);
+    if (rc == RC_OK) rc = options_read_config(read, name, text, bytes, why);
     if (rc == RC_OK)
         *options = read;
     else

@@ -54,6 +54,9 @@ struct options;
  */
 MUST_USE enum rc options_parse(int count, const char *const *words, const char *const *environment,
                                struct options **options, struct fault *why);
+/** The same from ini text alone, `name` in messages: neither words nor environment. */
+MUST_USE enum rc options_parse_config(enum command_id command, const char *name, const char *text,
+                                      size_t bytes, struct options **options, struct fault *why);
 void options_destroy(struct options *options);
 
 enum command_id options_command(const struct options *options);

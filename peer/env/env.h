@@ -127,6 +127,7 @@ struct uv_env_options {
     const char *folder;    /* store; NULL: store calls are RC_UNSUPPORTED */
     uint64_t bytes_per_s;  /* of all links together, each way; 0: no limit */
     struct tracer *tracer; /* NULL: no trace; outlives the env. Borrowed */
+    bool is_within;        /* a program of others: no signal is watched, and none is set up */
 };
 MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
                                struct fault *why);

@@ -64,6 +64,7 @@ struct node_options {
     char site[SITE_BYTES];       /* where this peer is; all NUL: it does not say */
     const char *listen_else;     /* where `listen` cannot be had; NULL: that is an error */
     uint64_t seed;
+    bool begins_unlike; /* its initial values are nobody else's, and no loss */
     struct node_goal goal;
     enum rate_scaling rate_scaling;
     uint32_t batch;

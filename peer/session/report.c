@@ -52,7 +52,6 @@ static void on_found(void *context, const char *address)
 void session_on_listening(void *context, const char *address)
 {
     struct session *session = context;
-    char text[ADDRESS_BYTES_MAX + 32];
 
     if (session->is_json) {
         struct json *json = json_object_create();
@@ -64,6 +63,13 @@ void session_on_listening(void *context, const char *address)
         printf("listening on %s\n", address);
     }
     fflush(stdout); /* whoever started us may be waiting for the address */
+    session_listens(session, address);
+}
+
+void session_listens(struct session *session, const char *address)
+{
+    char text[ADDRESS_BYTES_MAX + 32];
+
     snprintf(text, sizeof text, "listening on %s", address);
     keep_line(session, LOG_INFO, text);
     if (session->discover.name == NULL) return;

@@ -112,7 +112,7 @@ static void env_set_events(struct env *base, const struct env_events *events)
     struct uv_env *env = uv_env_of(base);
 
     env->events = *events;
-    for (int i = 0; i < SIGNALS_WATCHED; i++) {
+    for (int i = 0; i < SIGNALS_WATCHED && !env->is_within; i++) {
         if (events->on_signal == NULL) {
             CHECK(uv_signal_stop(&env->signals[i]) == 0);
         } else {
@@ -239,8 +239,10 @@ enum rc uv_env_create(const struct uv_env_options *options, struct env **out, st
     }
     status = uv_loop_init(&env->loop);
     if (status != 0) goto no_loop;
-    /* Writing to a connection that was reset must be an error code, not the end of the process. */
-    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    /* Writing to a connection that was reset must be an error code, not the end of the process.
+     * Within a program of others all signals are blocked in the loop's thread. */
+    env->is_within = options->is_within;
+    if (!env->is_within) CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
     env->env.ops = &uv_env_ops;
     env->env.tracer = options->tracer;
     env->loop.data = env;

@@ -421,7 +421,7 @@ uint32_t models_holders(const struct node *node, struct digest lineage)
     return count_holders(node, lineage).all;
 }
 
-/* Where each began from data of its own the models are unlike, so all of them choose as new ones
+/* Where each began from data of its own, or from values of its own, the models are unlike, so all of them choose as new ones
  * do, those too that count as training and have not taken a step. */
 static bool choose_unbegun(const struct node *node, struct models_wanted *wanted)
 {
@@ -439,13 +439,19 @@ static bool choose_unbegun(const struct node *node, struct models_wanted *wanted
     return is_other;
 }
 
+bool models_are_open(const struct node *node)
+{
+    if (models_input_is_open(node)) return true;
+    return node->options.begins_unlike && node->own_steps == 0 && node->model_samples == 0;
+}
+
 enum models_chosen models_choose(struct node *node, struct models_wanted *wanted)
 {
     bool is_other;
 
     *wanted = (struct models_wanted){.samples_least = 0};
     if (models_are_population(node)) return CHOSEN_OURS; /* better ones are copied: population.c */
-    if (models_input_is_open(node)) {
+    if (models_are_open(node)) {
         is_other = choose_unbegun(node, wanted);
     } else if (node->state == NODE_TRAINING) {
         is_other = choose_in_training(node, wanted);

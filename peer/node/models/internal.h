@@ -180,6 +180,8 @@ void models_input_forget(struct node *node, struct peer_id peer);
 void models_input_tick(struct node *node, uint64_t now_ns);
 /** It has the model of its own data, and no step was taken with it. */
 bool models_input_is_open(const struct node *node);
+/** Likewise, or the initial model is nobody else's: it may still be given up for another. */
+bool models_are_open(const struct node *node);
 /** ...and waits for what others tell of theirs, rather than take a model that is there. */
 bool models_input_is_agreeing(const struct node *node);
 /** Another one is to be assigned. */

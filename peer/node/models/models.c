@@ -92,7 +92,7 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
     if (node->options.strategy->mixes_answers) {
         log_info(node->options.log, "the swarm is ahead of this peer: taking its answers and step, "
                                     "with a model of its own");
-    } else if ((node->state == NODE_TRAINING && !models_input_is_open(node)) ||
+    } else if ((node->state == NODE_TRAINING && !models_are_open(node)) ||
                node->model_samples > 0) {
         log_warn(node->options.log, "%s: downloading it",
                  is_same ? "the swarm's model is many steps ahead of this peer's"
@@ -101,7 +101,7 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
     if (node->state == NODE_TRAINING && node->round != NULL) {
         round_cancel(node->round, "another model is being taken");
     }
-    node->models->gave_way = node->state == NODE_TRAINING && !models_input_is_open(node);
+    node->models->gave_way = node->state == NODE_TRAINING && !models_are_open(node);
     node->models->wanted = *wanted;
     node->models->check.lease = 0; /* a new listing comes */
     node->models->told_ns = node_now(node);
@@ -223,6 +223,10 @@ static bool lacks_lineage(struct node *node)
     return !node->has_lineage || models_input_is_due(node);
 }
 
+/* Of initial models the smallest lineage wins: one that nobody else began with comes behind those
+ * that all native peers of a run begin with. */
+enum { UNLIKE_BYTES = 4 };
+
 static enum border_next prepare_hash(struct node *node, struct border_job *job)
 {
     (void)job;
@@ -252,6 +256,7 @@ static void hashed(struct node *node, struct border_job *job)
         return;
     }
     node->lineage = job->digest;
+    if (node->options.begins_unlike) memset(node->lineage.bytes, 0xff, UNLIKE_BYTES);
     node->has_lineage = true;
     lane_keep(node);
     if (node->round != NULL) round_set_lineage(node->round, node->lineage);
