@@ -116,6 +116,27 @@ run_tests() { # run_tests PRESET CTEST-WORDS...
 }
 launcher=()
 
+with_threads='^(unit_env|contract_env|unit_peer_link_workers|unit_replica_(prefetch|team|hogwild|replica_train|lbfgs)|unit_distill_comparison)'
+without='^unit_env_sim' # the simulated world, which has none
+threaded_tests() { # of build/tsan, once it is configured
+    ninja -C build/tsan -t targets all | grep -oE "${with_threads}[a-z_]*: phony" | grep -oE '^[a-z_]+' | grep -vE "$without"
+}
+
+build_ahead() { # the builds of the sanitizers and of fuzzing, in the order in which they are asked for
+    local targets
+    build asan
+    touch "$logs/ahead-asan"
+    cuda=()
+    cmake --preset tsan && mapfile -t targets < <(threaded_tests) && build tsan "${targets[@]}"
+    touch "$logs/ahead-tsan"
+    ! command -v clang || build fuzz
+    touch "$logs/ahead-fuzz"
+}
+
+await() { # await PRESET: until it is built ahead, well or not
+    while [ ! -e "$logs/ahead-$1" ] && kill -0 "$ahead" 2>/dev/null; do sleep 1; done
+}
+
 started=$SECONDS
 if [ "$install" = yes ]; then
     say "what is missing"
@@ -126,7 +147,9 @@ say "release build"
 # Without a GPU nothing runs the CUDA module, and no kernel asks what it is compiled for (tidy): code for one
 # architecture says what that for two would. Only said, not left in the cache of a tree people install from.
 ls /dev/nvidia[0-9]* >/dev/null 2>&1 || [ "$long" = yes ] || export GRAPEVINE_CUDA_ARCHITECTURES=80
-build release || finish
+quick_only=() # targets
+[ "$quick" = no ] || quick_only=(quick_tests)
+build release "${quick_only[@]}" || finish
 unset GRAPEVINE_CUDA_ARCHITECTURES
 if [ "$quick" = yes ]; then
     run_tests release -L quick
@@ -136,14 +159,16 @@ say "all tests, release build"
 # The virtual CUDA device takes longer to build and run with sanitizers than all the rest. Said either way:
 # the cache has what the last run said.
 cuda=(-DGRAPEVINE_USE_CUDA="$([ "$long" = yes ] && echo ON || echo OFF)")
-# Tests of real processes wait a lot: what they leave of the processors begins the next build.
-(renice -n 19 "$BASHPID" && build asan) >/dev/null 2>&1 &
+# Tests of real processes wait a lot: what they, and the last tests of each stage, leave of the processors goes into
+# the builds of the stages to come. A stage asks for its build again, which says what went wrong in it.
+rm -f "$logs"/ahead-*
+(renice -n 19 "$BASHPID" && build_ahead) >/dev/null 2>&1 &
 ahead=$!
 run_tests release
-wait "$ahead"
 
 say "address and undefined behaviour sanitizers: all but end to end"
-if build asan; then # what is left of it, or what went wrong
+await asan
+if build asan; then
     run_tests asan -L 'quick|sim' -E '^tidy$'
     if [ "$long" = yes ]; then
         # Kernels of the CUDA backend on the virtual device, but those that take minutes there.
@@ -157,11 +182,9 @@ cuda=()
 say "thread sanitizer: the parts with threads"
 # The sanitizer needs a fixed memory layout; where it cannot be had, it may still run.
 if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
+await tsan
 if cmake --preset tsan >"$logs/build-tsan.log" 2>&1; then
-    with_threads='^(unit_env|contract_env|unit_peer_link_workers|unit_replica_(prefetch|team|hogwild|replica_train|lbfgs)|unit_distill_comparison)'
-    without='^unit_env_sim' # the simulated world, which has none
-    mapfile -t threaded < <(ninja -C build/tsan -t targets all |
-        grep -oE "${with_threads}[a-z_]*: phony" | grep -oE '^[a-z_]+' | grep -vE "$without")
+    mapfile -t threaded < <(threaded_tests)
     if [ ${#threaded[@]} -eq 0 ]; then
         skip "thread sanitizer: no test with threads is here"
     else
@@ -204,7 +227,7 @@ seconds_left() { # seconds_left TARGET...
 say "fuzzing, $jobs targets side by side"
 if ! command -v clang >/dev/null; then
     skip "fuzzing: clang is not installed"
-elif build fuzz; then
+elif await fuzz && build fuzz; then
     targets=()
     for source in tests/fuzz/fuzz_*.c; do
         [ -e "$source" ] && targets+=("$(basename "$source" .c)")
