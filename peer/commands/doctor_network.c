@@ -530,7 +530,7 @@ static enum rc create_links(struct network *network)
 
 enum rc doctor_network(struct doctor *doctor, const struct bootstrap *bootstrap, struct fault *why)
 {
-    struct uv_env_options options = {.folder = NULL};
+    struct uv_env_options options = {.way = command_way(doctor->options)};
     struct network *network = mem_alloc(sizeof *network);
     struct env_events events = {.context = network,
                                 .on_accepted = env_accepted,

@@ -18,6 +18,7 @@
 #include "base/rc.h"
 #include "peer/env/times.h"
 #include "peer/env/trace.h"
+#include "peer/env/way.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -127,6 +128,7 @@ struct uv_env_options {
     const char *folder;    /* store; NULL: store calls are RC_UNSUPPORTED */
     uint64_t bytes_per_s;  /* of all links together, each way; 0: no limit */
     struct tracer *tracer; /* NULL: no trace; outlives the env. Borrowed */
+    struct way_flags way;  /* how dials go, where not straight there */
 };
 MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
                                struct fault *why);
