@@ -121,8 +121,9 @@ enum rc way_parse(const struct way_flags *flags, struct way *way, struct fault *
 
     CHECK(flags != NULL && way != NULL);
     if (flags->proxy != NULL && flags->dial_command != NULL) {
-        return fault_set(why, RC_USAGE, "--proxy and --dial-command: one of the two; a command may "
-                                        "use a proxy of its own");
+        return fault_set(why, RC_USAGE,
+                         "--proxy and --dial-command: one of the two; a command may "
+                         "use a proxy of its own");
     }
     if (flags->dial_command != NULL) rc = parse_command(flags->dial_command, &parsed, why);
     if (flags->proxy != NULL && !parse_url(flags->proxy, &parsed)) {
@@ -314,7 +315,8 @@ static enum rc socks_refusal(uint8_t code, const char **why)
         [8] = {RC_UNSUPPORTED, "the proxy does not know that kind of address"},
     };
 
-    if (code >= ARRAY_COUNT(table)) return refused(why, RC_FORMAT, "the proxy gave no known reason");
+    if (code >= ARRAY_COUNT(table))
+        return refused(why, RC_FORMAT, "the proxy gave no known reason");
     return refused(why, table[code].rc, table[code].why);
 }
 
@@ -353,7 +355,8 @@ static enum rc socks_answered(struct way_talk *talk, const char **why)
         become(talk, WAY_OPEN);
     } else if (talk->state == WAY_PASSWORD) {
         if (answer != 0) {
-            return refused(why, RC_AUTH, "the proxy does not take the name and password of --proxy");
+            return refused(why, RC_AUTH,
+                           "the proxy does not take the name and password of --proxy");
         }
         ask_socks(talk);
     } else if (answer == SOCKS_NO_PASSWORD) {
@@ -361,10 +364,11 @@ static enum rc socks_answered(struct way_talk *talk, const char **why)
     } else if (answer == SOCKS_PASSWORD && talk->way->user[0] != '\0') {
         say_password(talk);
     } else if (answer == SOCKS_NONE_FITS) {
-        return refused(why, RC_AUTH, talk->way->user[0] != '\0'
-                                         ? "the proxy takes neither nobody nor a name and password"
-                                         : "the proxy wants a name and password: --proxy "
-                                           "socks5://USER:PASSWORD@HOST:PORT");
+        return refused(why, RC_AUTH,
+                       talk->way->user[0] != '\0'
+                           ? "the proxy takes neither nobody nor a name and password"
+                           : "the proxy wants a name and password: --proxy "
+                             "socks5://USER:PASSWORD@HOST:PORT");
     } else {
         return refused(why, RC_FORMAT, "the proxy chose what it was not offered");
     }
@@ -414,7 +418,8 @@ static enum rc http_answered(struct way_talk *talk, const char **why)
         return refused(why, RC_TIMEOUT, "no answer from there, says the proxy");
     }
     if (status[0] == '5') {
-        return refused(why, RC_IO, "the proxy cannot reach that address, or does not know its name");
+        return refused(why, RC_IO,
+                       "the proxy cannot reach that address, or does not know its name");
     }
     return refused(why, RC_FORMAT, "the proxy refuses to connect");
 }

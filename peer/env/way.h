@@ -28,7 +28,7 @@ enum {
 
 struct way {
     enum way_kind kind;
-    struct address proxy; /* SOCKS5, HTTP */
+    struct address proxy;                                    /* SOCKS5, HTTP */
     char user[WAY_SECRET_BYTES], password[WAY_SECRET_BYTES]; /* "": none */
     char command[WAY_COMMAND_BYTES];
 };

@@ -175,8 +175,7 @@ static int command_start(struct tcp_link *link, char *words[])
         (void)close(ends[1]);
         return status;
     }
-    stdio[0] = stdio[1] =
-        (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data = {.fd = ends[1]}};
+    stdio[0] = stdio[1] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data = {.fd = ends[1]}};
     stdio[2] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data = {.fd = STDERR_FILENO}};
     way->process.data = link;
     link->pending++;

@@ -95,11 +95,11 @@ static void a_command_has_words_and_no_shell(void **state)
     for (size_t i = 0; i < sizeof many; i++) {
         many[i] = i % 2 == 0 ? 'x' : ' ';
     }
-    memcpy(many, "%h%p", 4); /* the first two words */
-    many[2 * (WAY_WORDS_MAX + 1)] = '\0';
-    assert_int_equal(parse(NULL, many, &way, &why), RC_OK);
-    many[2 * (WAY_WORDS_MAX + 1)] = 'x';
+    memcpy(many, "%h%p", 4); /* one word, with the x after it */
     many[2 * (WAY_WORDS_MAX + 2)] = '\0';
+    assert_int_equal(parse(NULL, many, &way, &why), RC_OK);
+    many[2 * (WAY_WORDS_MAX + 2)] = 'x';
+    many[2 * (WAY_WORDS_MAX + 3)] = '\0';
     assert_int_equal(parse(NULL, many, &way, &why), RC_USAGE);
     snprintf(longest, sizeof longest, "%%h %%p %0*d", WAY_COMMAND_BYTES - 6, 1);
     assert_int_equal(parse(NULL, longest, &way, &why), RC_USAGE);
@@ -251,9 +251,9 @@ static void a_proxy_that_says_no_or_nonsense_ends_the_dial(void **state)
 
         begin(&talk, &way, cases[i].url, "b.example:7077");
         talk.say_count = 0;
-        assert_int_equal(way_talk_hear(&talk, (const uint8_t *)cases[i].first,
-                                       cases[i].first_count, &why),
-                         RC_OK);
+        assert_int_equal(
+            way_talk_hear(&talk, (const uint8_t *)cases[i].first, cases[i].first_count, &why),
+            RC_OK);
         talk.say_count = 0;
         assert_int_equal(
             way_talk_hear(&talk, (const uint8_t *)cases[i].then, cases[i].then_count, &why),
