@@ -7,6 +7,7 @@
 #include "peer/commands/doctor.h"
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "gossip/reach/reach.h"
 #include "gossip/wire/address.h"
