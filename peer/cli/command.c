@@ -37,6 +37,12 @@ int command_stopped(int signal, const struct fault *why)
     return 128 + (signal != 0 ? signal : SIGINT);
 }
 
+struct way_flags command_way(const struct options *options)
+{
+    return (struct way_flags){.proxy = options_text(options, "proxy"),
+                              .dial_command = options_text(options, "dial-command")};
+}
+
 bool command_wants_bf16(const struct options *options)
 {
     return options_has(options, "precision") &&

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "peer/cli/options.h"
+#include "peer/env/way.h"
 
 #include <signal.h>
 
@@ -80,6 +81,8 @@ void command_tell_precision(const struct backend *backend, const struct log *log
  * made.
  */
 void command_tell_choices(struct backend *backend, const struct log *log);
+/** --proxy and --dial-command, borrowed from `options`. */
+struct way_flags command_way(const struct options *options);
 /** Was it asked for? */
 bool command_wants_bf16(const struct options *options);
 /** Of a HOST:PORT: this machine and nobody else can reach it. */

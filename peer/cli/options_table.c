@@ -144,6 +144,16 @@ const struct option_row option_rows[] = {
      CHANGES},
     {"discover", OPTION_TEXT, GROUP_SWARM, PEERS, "NAME", NULL, 0, 0,
      "find peers of this name on the local network, and be found by them (multicast)", CHANGES},
+    {"proxy", OPTION_TEXT, GROUP_SWARM, PEERS | ASKS_PEERS | ON(DOCTOR) | ON(DISTILL), "URL", NULL,
+     0, 0,
+     "dial through this proxy, which looks up names, too: socks5://HOST:PORT or http://HOST:PORT, "
+     "with USER:PASSWORD@ before the host where it wants that",
+     CHANGES},
+    {"dial-command", OPTION_TEXT, GROUP_SWARM, PEERS | ASKS_PEERS | ON(DOCTOR) | ON(DISTILL),
+     "COMMAND", NULL, 0, 0,
+     "dial by running this, whose standard input and output are the connection to host %h, port "
+     "%p: 'ssh -W %h:%p login'",
+     CHANGES},
     {"listen", OPTION_TEXT, GROUP_SWARM, PEERS | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
      "address to be reached at; port 0 picks one (default 127.0.0.1:7077, with --swarm-key "
      "0.0.0.0:7077; who joins others takes a free port where 7077 is taken)",

@@ -5,6 +5,7 @@
 #include "gossip/wire/address.h"
 #include "peer/files/keys.h"
 #include "peer/session/settings.h"
+#include "peer/cli/command.h"
 #include "peer/watch/observer.h"
 #include "replica/data/dataset.h"
 #include "replica/learners/task.h"
@@ -29,6 +30,7 @@ static enum rc ask_status(struct asking *a)
                                               .identity = options_text(a->options, "identity"),
                                               .certificate =
                                                   options_text(a->options, "certificate"),
+                                              .way = command_way(a->options),
                                               .timeout_ns = options_ns(a->options, "join-timeout")};
     char *text = NULL;
     enum rc rc = secure_start();
@@ -185,6 +187,7 @@ enum rc asking_survey(struct asking *a, struct inquiry *inquiry)
                                            .swarm = &a->secret,
                                            .identity = options_text(a->options, "identity"),
                                            .certificate = options_text(a->options, "certificate"),
+                                           .way = command_way(a->options),
                                            .on_progress = on_progress,
                                            .context = a};
 

@@ -7,6 +7,7 @@
 #include "peer/commands/doctor.h"
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "gossip/reach/reach.h"
 #include "gossip/wire/address.h"
@@ -237,6 +238,35 @@ static void on_dialback(void *context, struct peer_id peer, uint64_t nonce)
     struct network *network = context;
 
     reach_on_arrived(network->reach, peer, nonce, network->env->ops->now_ns(network->env));
+}
+
+/* ---- is there another way? ---- */
+
+/* What other programs of this machine go out through. It is named, and its value is not, which may
+ * hold a password. */
+static void tell_way(struct network *network)
+{
+    static const char *const names[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+    const struct way_flags flags = command_way(network->doctor->options);
+    struct way way;
+    char text[300], fix[120];
+
+    if (way_parse(&flags, &way, NULL) == RC_OK && way.kind != WAY_DIRECT) {
+        way_describe(&way, text, sizeof text);
+        doctor_add(network->doctor, VERDICT_FINE, "way out", "", "all dials go through %s", text);
+    }
+    mem_wipe(&way, sizeof way);
+    if (flags.proxy != NULL || flags.dial_command != NULL) return;
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        const char *value = getenv(names[i]);
+
+        if (value == NULL || value[0] == '\0') continue;
+        snprintf(fix, sizeof fix, "if dials come to nothing, pass --proxy \"$%s\"", names[i]);
+        doctor_add(network->doctor, VERDICT_NOTE, "way out", fix,
+                   "%s is set: other programs here go out through a proxy, and this peer does not",
+                   names[i]);
+        return;
+    }
 }
 
 /* ---- can others dial us? ---- */
@@ -530,7 +560,7 @@ static enum rc create_links(struct network *network)
 
 enum rc doctor_network(struct doctor *doctor, const struct bootstrap *bootstrap, struct fault *why)
 {
-    struct uv_env_options options = {.folder = NULL};
+    struct uv_env_options options = {.way = command_way(doctor->options)};
     struct network *network = mem_alloc(sizeof *network);
     struct env_events events = {.context = network,
                                 .on_accepted = env_accepted,
@@ -553,6 +583,7 @@ enum rc doctor_network(struct doctor *doctor, const struct bootstrap *bootstrap,
         load_schema(network);
         check_port(network);
         check_advertise(network);
+        tell_way(network);
         rc = load_keys(network, why);
         if (rc == RC_OK) check_lists(network);
     }

@@ -42,13 +42,14 @@ static enum rc prepare(const struct options *options, struct swarm_secret *secre
                                           .swarm = secret,
                                           .identity = options_text(options, "identity"),
                                           .certificate = options_text(options, "certificate"),
+                                          .way = command_way(options),
                                           .timeout_ns = options_ns(options, "join-timeout")};
     return keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
                       secret, why);
 }
 
 /* The address may be that of the status page: a peer has half of the time to let us in, and what is
- * left of all of it is for the page. */
+ * left of all of it is for the page, which is asked straight, or not at all. */
 static enum rc ask(struct observer_options *observer, char **text, struct fault *why)
 {
     uint64_t until_ns = uv_clock_ns() + observer->timeout_ns;
@@ -57,6 +58,7 @@ static enum rc ask(struct observer_options *observer, char **text, struct fault 
     observer->open_ns = observer->timeout_ns / 2;
     rc = observer_status(observer, text, why);
     if (rc == RC_OK || rc == RC_CANCELLED) return rc;
+    if (observer->way.proxy != NULL || observer->way.dial_command != NULL) return rc;
     return status_http_fetch(observer->address, until_ns, text) == RC_OK ? RC_OK : rc;
 }
 

@@ -18,6 +18,7 @@
 #include "base/rc.h"
 #include "peer/env/times.h"
 #include "peer/env/trace.h"
+#include "peer/env/way.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -128,6 +129,7 @@ struct uv_env_options {
     uint64_t bytes_per_s;  /* of all links together, each way; 0: no limit */
     struct tracer *tracer; /* NULL: no trace; outlives the env. Borrowed */
     bool is_within;        /* a program of others: no signal is watched, and none is set up */
+    struct way_flags way;  /* how dials go, where not straight there */
 };
 MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
                                struct fault *why);

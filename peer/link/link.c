@@ -383,7 +383,8 @@ void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char 
 
     if (bulk != NULL) bulk_on_lost(links, bulk);
     if (link == NULL) return;
-    if (link->state == LINK_DIALING) {
+    /* Refused after all: by what was to carry the connection, see --dial-command. */
+    if (link->state == LINK_DIALING || rc == RC_REFUSED) {
         snprintf(text, sizeof text, "%s cannot be reached: %s", link->address, why);
         rc = RC_IO; /* it may be there later */
     } else if (link->state == LINK_OPEN) {

@@ -42,7 +42,8 @@ static enum rc ask(const struct options *options, const char *address, uint64_t 
                                         .swarm = &secret,
                                         .identity = identity_of(options, path),
                                         .timeout_ns = limit_ns,
-                                        .open_ns = open_ns};
+                                        .open_ns = open_ns,
+                                        .way = command_way(options)};
     enum rc rc = keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
                             &secret, why);
 

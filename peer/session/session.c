@@ -25,7 +25,8 @@ static enum rc open_trace(struct session *session, struct fault *why)
 
 static enum rc open_folder(struct session *session, struct options *options, struct fault *why)
 {
-    struct uv_env_options env_options = {.is_within = session->is_within};
+    struct uv_env_options env_options = {.is_within = session->is_within,
+                                         .way = command_way(options)};
     enum rc rc = peer_folder_open(options, &session->folder, why);
 
     if (rc == RC_OK) rc = open_trace(session, why);

@@ -197,7 +197,7 @@ MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t
                                 .rc = RC_CANCELLED,
                                 .every_ns = every_ns,
                                 .next_ns = UINT64_MAX};
-    struct uv_env_options env_options = {.folder = NULL};
+    struct uv_env_options env_options = {.way = options->way};
     struct links_options links = {.swarm = options->swarm};
     struct identity identity;
     enum rc rc = uv_env_create(&env_options, &observer.env, why);

@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "gossip/secure/secure.h"
+#include "peer/env/way.h"
 
 #include <stdbool.h>
 
@@ -15,6 +16,7 @@ struct observer_options {
     const struct swarm_secret *swarm;
     const char *identity;    /* a key file, where only listed keys may ask; NULL: a passing one */
     const char *certificate; /* a file, of that key; NULL: none */
+    struct way_flags way;    /* by which it goes */
     uint64_t timeout_ns;     /* until the first answer, and then for each */
     uint64_t open_ns;        /* of it, until the peer has let us in; 0: all of it */
 };

@@ -250,7 +250,7 @@ static void run(struct survey *s)
 
 enum rc survey_run(const struct survey_options *options, struct fault *why)
 {
-    const struct uv_env_options env_options = {.folder = NULL};
+    const struct uv_env_options env_options = {.way = options->way};
     struct survey survey = {.options = options, .inquiry = options->inquiry, .rc = RC_OK};
     struct identity identity;
     enum rc rc = uv_env_create(&env_options, &survey.env, why);

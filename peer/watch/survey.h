@@ -10,6 +10,7 @@
 #include "gossip/secure/secure.h"
 #include "gossip/wire/limits.h"
 #include "peer/download/inquiry.h"
+#include "peer/env/way.h"
 
 enum { SURVEY_MEMBERS_MAX = 64 };
 
@@ -19,6 +20,7 @@ struct survey_options {
     struct inquiry *inquiry;              /* made a moment ago, by uv_clock_ns() */
     const struct swarm_secret *swarm;
     const char *identity, *certificate; /* as of struct observer_options */
+    struct way_flags way;               /* likewise */
     /** As it goes: the share done, and how many members are there. */
     void (*on_progress)(void *context, double share, uint32_t there);
     void *context;

@@ -47,5 +47,9 @@ says '^broken +out .*no folder; choose' 1 "${here[@]}" --out "$WORK/doctor.out/x
 says '^fine +out .* free' 0 "${here[@]}" --out "$WORK/not/yet"
 [[ ! -e $WORK/not ]] || fail "the doctor made a folder"
 says '^broken +lists: --allow: cannot read' 1 "${here[@]}" --allow "$WORK/nobody"
+https_proxy=http://me:hush@192.0.2.1:3128 says '^note +way out: https_proxy is set.*; if dials come to nothing, pass --proxy "\$https_proxy"' 0 "${here[@]}" --bootstrap "$address"
+grep -q hush "$WORK/doctor.out" && fail "the doctor tells a password"
+says '^fine +way out: all dials go through the SOCKS5 proxy 127.0.0.1:1$' 1 "${here[@]}" --bootstrap "$address" --proxy socks5://me:hush@127.0.0.1:1
+grep -Eq '^broken +bootstrap .*proxy.s port refuses' "$WORK/doctor.out" || fail "a proxy that is not there"
 kill_peer a
 echo "the doctor names what is wrong and what to do"

@@ -145,6 +145,8 @@ static int take_over(struct tcp_link *link, uv_os_fd_t socket)
     return UV_EMFILE;
 }
 
+static void set_timer(struct tcp_link *link);
+
 static void on_connect(uv_connect_t *request, int status)
 {
     struct tcp_attempt *attempt = request->data;
@@ -162,13 +164,18 @@ static void on_connect(uv_connect_t *request, int status)
         return;
     }
     tcp_dial_end(link);
+    if (link->way != NULL) {
+        set_timer(link); /* what is left of the time is for the proxy's answer */
+        tcp_way_begin(link);
+        return;
+    }
     tcp_link_opened(link);
     env->events.on_connected(env->events.context, link->number);
 }
 
 static void on_dial_late(uv_timer_t *timer)
 {
-    tcp_link_fail(timer->data, RC_TIMEOUT, "no answer");
+    tcp_link_fail_status(timer->data, UV_ETIMEDOUT);
 }
 
 /* One timer for both: the next attempt, then the deadline of all. */
@@ -293,6 +300,32 @@ enum rc tcp_dial_targets(struct uv_env *env, const struct sockaddr_storage *targ
     return RC_OK;
 }
 
+/* To the proxy, or by the command: nobody here looks the target's name up. */
+static enum rc dial_by_way(struct uv_env *env, const struct address *address, uint64_t *number)
+{
+    const struct address *proxy = &env->way.proxy;
+    struct tcp_link *link;
+    enum rc rc = dial_create(env, &link);
+    int status = 0;
+
+    if (rc != RC_OK) return rc;
+    if (!tcp_way_create(link, address)) {
+        tcp_link_close(link);
+        return RC_NOMEM;
+    }
+    *number = link->number;
+    if (env->way.kind == WAY_COMMAND) {
+        tcp_way_command(link, address);
+    } else if (is_numeric(proxy, &link->dial->targets[0])) {
+        link->dial->targets_count = 1;
+        connect_next(link);
+    } else {
+        status = lookup_start(link, proxy);
+    }
+    if (status != 0) tcp_link_fail_status(link, status);
+    return RC_OK;
+}
+
 enum rc uv_env_dial(struct env *base, const char *text, uint64_t *number)
 {
     struct uv_env *env = uv_env_of(base);
@@ -306,6 +339,7 @@ enum rc uv_env_dial(struct env *base, const char *text, uint64_t *number)
     if (env->is_stopping) return RC_CLOSED;
     if (address_parse(text, &address) != RC_OK || address.port == 0) return RC_PARSE;
     memset(&target, 0, sizeof target);
+    if (env->way.kind != WAY_DIRECT) return dial_by_way(env, &address, number);
     if (is_numeric(&address, &target)) return tcp_dial_targets(env, &target, 1, number);
     rc = dial_create(env, &link);
     if (rc != RC_OK) return rc;

@@ -226,10 +226,16 @@ static void loop_drain(struct uv_env *env)
 enum rc uv_env_create(const struct uv_env_options *options, struct env **out, struct fault *why)
 {
     struct uv_env *env = mem_alloc(sizeof *env);
+    enum rc rc;
     int status;
 
     CHECK(options != NULL && out != NULL);
     if (env == NULL) return fault_set(why, RC_NOMEM, "cannot start: out of memory");
+    rc = way_parse(&options->way, &env->way, why);
+    if (rc != RC_OK) {
+        mem_free(env);
+        return rc;
+    }
     if (options->folder != NULL) {
         env->folder = mem_string(options->folder);
         if (env->folder == NULL) {
@@ -262,6 +268,7 @@ enum rc uv_env_create(const struct uv_env_options *options, struct env **out, st
     *out = &env->env;
     return RC_OK;
 no_loop:
+    mem_wipe(&env->way, sizeof env->way);
     mem_free(env->folder);
     mem_free(env);
     return fault_set(why, RC_IO, "cannot start the event loop: %s", uv_strerror(status));
@@ -363,6 +370,7 @@ void uv_env_destroy(struct env *base)
     }
     loop_drain(env);
     uv_jobs_deinit(env);
+    mem_wipe(&env->way, sizeof env->way);
     mem_free(env->folder);
     mem_free(env);
 }

@@ -11,6 +11,7 @@
 #include "peer/env/framer.h"
 #include "peer/env/rate.h"
 #include "peer/env/times.h"
+#include "peer/env/way.h"
 
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -28,13 +29,22 @@ enum {
     FILES_KEPT = 5 /* descriptors that no link may take: a checkpoint, the journal, the data */
 };
 
-/*  RESOLVING -> CONNECTING (to one address or several)
- *                   |
- *  accepted ----> OPEN --hangup--> LINGERING --flushed, or 500 ms--> CLOSED
- *  RESOLVING, CONNECTING, OPEN --trouble--> FAILED --reported--> CLOSED
- *  RESOLVING, CONNECTING, FAILED --hangup--> CLOSED
+/*  RESOLVING -> CONNECTING (to one address or several) -> TUNNELLING (with a proxy)
+ *                   |                                         |
+ *  accepted ----> OPEN <--------------------------------------'
+ *  OPEN --hangup--> LINGERING --flushed, or 500 ms--> CLOSED
+ *  RESOLVING, CONNECTING, TUNNELLING, OPEN --trouble--> FAILED --reported--> CLOSED
+ *  RESOLVING, CONNECTING, TUNNELLING, FAILED --hangup--> CLOSED
  *  A CLOSED link waits for the close callbacks of its handles, then its memory goes. */
-enum tcp_state { TCP_RESOLVING, TCP_CONNECTING, TCP_OPEN, TCP_LINGERING, TCP_FAILED, TCP_CLOSED };
+enum tcp_state {
+    TCP_RESOLVING,
+    TCP_CONNECTING,
+    TCP_TUNNELLING,
+    TCP_OPEN,
+    TCP_LINGERING,
+    TCP_FAILED,
+    TCP_CLOSED
+};
 
 struct tcp_write {
     uv_write_t request;
@@ -55,6 +65,7 @@ struct tcp_link {
     uv_timer_t timer; /* next attempt and dial deadline, then linger deadline */
     uv_shutdown_t shutdown;
     struct tcp_dial *dial;  /* NULL: accepted */
+    struct tcp_way *way;    /* NULL: it is direct */
     uint64_t dial_until_ms; /* of the loop's clock */
     unsigned pending;       /* handles not yet closed and a lookup not yet answered */
     struct framer framer;
@@ -146,6 +157,8 @@ struct uv_env {
     unsigned links_alive, lingering_count;
     unsigned links_left; /* of those alive: for the sake of a lookup, see struct tcp_link */
     struct env_events events;
+    struct way way;    /* of all dials */
+    unsigned children; /* of --dial-command, not yet gone */
     struct uv_jobs jobs;
     char *folder;
     uint8_t discard[DISCARD_BYTES]; /* what comes in on a link that was hung up */
@@ -227,6 +240,19 @@ unsigned tcp_targets_choose(const struct addrinfo *found, struct sockaddr_storag
 /** No attempt goes on, no lookup matters any more. */
 void tcp_dial_end(struct tcp_link *link);
 bool tcp_dial_is_resolving(const struct tcp_link *link);
+
+/* way.c */
+/** What a dial that does not go straight to `target` needs. False: out of memory. */
+bool tcp_way_create(struct tcp_link *link, const struct address *target);
+/** The connection to the proxy stands: have it put through. */
+void tcp_way_begin(struct tcp_link *link);
+/** Run the command in the place of connecting. */
+void tcp_way_command(struct tcp_link *link, const struct address *target);
+/** The link closes: no child survives it. */
+void tcp_way_end(struct tcp_link *link);
+void tcp_way_destroy(struct tcp_way *way);
+/** In words of who dials through something, where it is that something that failed. */
+void tcp_way_explain(const struct tcp_link *link, int status, enum rc *rc, const char **why);
 
 /* jobs.c */
 MUST_USE enum rc uv_jobs_init(struct uv_env *env);

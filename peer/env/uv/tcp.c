@@ -97,6 +97,7 @@ void tcp_link_release(struct tcp_link *link)
     framer_deinit(&link->framer);
     frame_queue_deinit(&link->queue);
     mem_free(link->dial);
+    tcp_way_destroy(link->way);
     mem_free(link);
     CHECK(env->links_alive > 0);
     env->links_alive--;
@@ -120,6 +121,7 @@ void tcp_link_close(struct tcp_link *link)
     queue_drop(link);
     uv_rate_forget(link);
     tcp_dial_end(link);
+    tcp_way_end(link);
     if (!uv_is_closing((uv_handle_t *)&link->tcp)) {
         uv_close((uv_handle_t *)&link->tcp, on_handle_closed);
     }
@@ -136,7 +138,9 @@ void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why)
     if (link->state == TCP_FAILED || link->state == TCP_CLOSED) return;
     link->lost_rc = rc;
     link->lost_why = why;
-    if (link->state == TCP_OPEN) (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    if (link->state == TCP_OPEN || link->state == TCP_TUNNELLING) {
+        (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    }
     link->state = TCP_FAILED;
     tcp_dial_end(link);
     queue_drop(link);
@@ -149,6 +153,7 @@ void tcp_link_fail_status(struct tcp_link *link, int status)
     const char *why;
     enum rc rc = uv_env_rc(status, &why);
 
+    tcp_way_explain(link, status, &rc, &why);
     tcp_link_fail(link, rc, why);
 }
 
