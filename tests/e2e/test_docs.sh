@@ -12,7 +12,7 @@ for command in $("$gv" --help | sed -n '/^Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'
 done
 cat help.* | grep -oE '^  --[a-z0-9-]+' | tr -d ' ' | sort -u >flags
 # Flags of cmake and of the scripts.
-printf -- '--%s\n' preset build target install test-dir yes build-only all runs quick module >others
+printf -- '--%s\n' preset build target install test-dir yes format from-file build-arg build-only all runs quick module >others
 # Not the arrows of state machines: "IDLE --begin--> READY", "NONE --begin: SHARE-->".
 grep -hv -e '[-]->' "${pages[@]}" | grep -oP '(?<![-\w>])--[a-z][a-z0-9]*(-[a-z0-9]+)*(?![-\w>])' | sort -u >named
 
@@ -36,7 +36,7 @@ done < <(sed -n 's/^ *{"[a-z_]*", "\([a-z_]*\)", "\(gauge\|counter\)".*/\1/p' "$
 while read -r path; do
     compgen -G "$root/$path" >/dev/null || bad "a page names $path, which is not there"
     checks=$((checks + 1))
-done < <(grep -hoE '`(docs|tests|testnet|peer|gossip|averaging|base|kernels|replica|distill)/[A-Za-z0-9_./*-]+' "${pages[@]}" |
+done < <(grep -hoE '`(docs|deploy|tests|testnet|peer|gossip|averaging|base|kernels|replica|distill)/[A-Za-z0-9_./*-]+' "${pages[@]}" |
     tr -d '`' | sort -u)
 # Functions of the map: "`name()`, `other()` in `path`", each defined there, in pages of lines as in tables.
 while read -r name path; do
