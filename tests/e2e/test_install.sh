@@ -14,7 +14,9 @@ mv "$build/install_manifest.txt" installed
 [ ! -e manifest ] || mv manifest "$build/install_manifest.txt"
 for file in bin/grapevine share/man/man1/grapevine.1 share/bash-completion/completions/grapevine \
     share/zsh/vendor-completions/_grapevine share/fish/vendor_completions.d/grapevine.fish share/doc/grapevine/README.md \
-    share/doc/grapevine/docs/training.md share/grapevine/deploy/kubernetes/job.yaml share/grapevine/deploy/prometheus/alerts.yml; do
+    share/doc/grapevine/docs/training.md lib/systemd/system/grapevine@.service lib/systemd/system/grapevine.service \
+    share/grapevine/deploy/kubernetes/job.yaml share/grapevine/deploy/prometheus/alerts.yml \
+    share/grapevine/deploy/slurm/swarm.sbatch; do
     checks=$((checks + 1))
     [ -s "there/$file" ] || bad "not installed: $file"
 done
