@@ -191,9 +191,9 @@ code ~ /[a-z]/ && raw !~ /^#/ {
     if (code ~ before heap "[(]" && !is_test && FILENAME != "base/mem.c")
         report("heap: use mem_* of base/mem.h")
     if (code ~ before unbounded "[(]" && !is_test) report("unbounded or unsafe call")
-    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^replica\/(data\/prefetch|learners\/workers)[.]c$/)
+    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^(library\/.*|replica\/(data\/prefetch|learners\/workers)[.]c)$/)
         report("threads live in library, peer/env/uv, replica/data/prefetch.c and replica/learners/workers.c")
-    if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/ && FILENAME !~ /^tests\/onednn_v3\/oneapi\//) report("typedef of a struct, enum or union")
+    if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/ && FILENAME !~ /^(include|tests\/onednn_v3\/oneapi)\//) report("typedef of a struct, enum or union")
     if (code ~ before "assert[(]" && !is_test) report("use CHECK of base/check.h")
     # Mutable globals and changing local statics.
     if (code ~ /^[ ]*static / && code !~ /const/ && code !~ /^[^=;]*[(]/ && code !~ /__device__/ && !is_test &&
