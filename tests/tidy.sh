@@ -196,7 +196,7 @@ code ~ /[a-z]/ && raw !~ /^#/ {
     if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/ && FILENAME !~ /^(include|tests\/onednn_v3\/oneapi)\//) report("typedef of a struct, enum or union")
     if (code ~ before "assert[(]" && !is_test) report("use CHECK of base/check.h")
     # Mutable globals and changing local statics.
-    if (code ~ /^[ ]*static / && code !~ /const/ && code !~ /^[^=;]*[(]/ && code !~ /__device__/ && !is_test &&
+    if (code ~ /^[ ]*static / && code !~ /const|_Thread_local/ && code !~ /^[^=;]*[(]/ && code !~ /__device__/ && !is_test &&
         FILENAME !~ /^base\/(mem|crash_point|cpu)[.]c$/ && code !~ /sig_atomic_t/) # what they count is the process'"'"'s
         report("mutable static")
     if (depth == 0 && !body && code ~ /^[a-z][a-z0-9_ *]*[ *][a-z0-9_]+([[][^]]*[]])* *(=|;)/ &&
