@@ -1,7 +1,7 @@
 /*
  * The calls of include/grapevine.h, and the two threads of a member: the trainer's, which makes
  * them, and the loop's, which runs the peer. The trainer asks the loop by a call, of which there is
- * one at a time; the loop asks the trainer through the learner (replica/learners/external.h).
+ * one at a time; the loop asks the trainer through the learner (library/external.h).
  */
 #include "library/member.h"
 

@@ -4,7 +4,7 @@
 
 #include "include/grapevine.h"
 #include "peer/session/session.h"
-#include "replica/learners/external.h"
+#include "library/external.h"
 
 #include <pthread.h>
 #include <sys/types.h>

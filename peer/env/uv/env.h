@@ -142,7 +142,7 @@ struct uv_env {
     struct uv_watch watches[WATCHES_MAX];
     uv_timer_t watch_timer;
     bool is_stopping; /* no event is delivered any more */
-    bool is_within; /* see uv_env_options */
+    bool is_within;   /* see uv_env_options */
     unsigned signals_seen;
     bool is_running;
     uint64_t wake_at_ns;

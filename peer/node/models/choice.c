@@ -421,8 +421,8 @@ uint32_t models_holders(const struct node *node, struct digest lineage)
     return count_holders(node, lineage).all;
 }
 
-/* Where each began from data of its own, or from values of its own, the models are unlike, so all of them choose as new ones
- * do, those too that count as training and have not taken a step. */
+/* Where each began from data of its own, or from values of its own, the models are unlike, so all
+ * of them choose as new ones do, those too that count as training and have not taken a step. */
 static bool choose_unbegun(const struct node *node, struct models_wanted *wanted)
 {
     bool is_other = choose_as_new(node, wanted);

@@ -37,8 +37,8 @@ static void toy_init(struct toy *toy, float start, float pull)
         toy->mean[i] = start;
         toy->variance[i] = 1.0F;
     }
-    toy->tensors[0] = (gv_tensor){"layer.weight", GV_PARAMETER, GV_F32, 2, {WIDTH / 3, 3},
-                                  toy->weight};
+    toy->tensors[0] =
+        (gv_tensor){"layer.weight", GV_PARAMETER, GV_F32, 2, {WIDTH / 3, 3}, toy->weight};
     toy->tensors[1] = (gv_tensor){"norm.running_mean", GV_BUFFER, GV_F32, 1, {MEANS}, toy->mean};
     toy->tensors[2] =
         (gv_tensor){"norm.running_variance", GV_BUFFER, GV_F32, 1, {MEANS}, toy->variance};

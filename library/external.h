@@ -11,8 +11,8 @@
  * Beside quadratic and replica it lacks what needs the model's own function: gradients, answers,
  * evaluation. Who chooses a method has to know.
  */
-#ifndef GRAPEVINE_REPLICA_LEARNERS_EXTERNAL_H
-#define GRAPEVINE_REPLICA_LEARNERS_EXTERNAL_H
+#ifndef GRAPEVINE_LIBRARY_EXTERNAL_H
+#define GRAPEVINE_LIBRARY_EXTERNAL_H
 
 #include "replica/learners/learner.h"
 

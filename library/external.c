@@ -1,5 +1,5 @@
 /* external: see external.h. */
-#include "replica/learners/external.h"
+#include "library/external.h"
 
 #include "base/check.h"
 #include "base/mem.h"
