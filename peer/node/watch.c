@@ -173,8 +173,9 @@ static void set_alarms(const struct node *node, struct json *json)
         json_append_text(alarms, "the training loss is not finite: a lower --lr may help");
     }
     if (lane_checkpoint_failures(node) > 0) {
-        json_append_text(alarms, "the last checkpoint could not be written (the log says why): make "
-                                 "room where --out is");
+        json_append_text(alarms,
+                         "the last checkpoint could not be written (the log says why): make "
+                         "room where --out is");
     }
     if (rounds_are_overdue(node, text, sizeof text)) {
         json_append_text(alarms, text);

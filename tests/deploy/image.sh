@@ -48,7 +48,7 @@ until_says() { # until_says FILE PATTERN
 peer=(--json --report-every 200ms --data digits --model mlp --threads 1 --time 1h)
 run a "${entry[@]}" "${command[@]}" --listen 127.0.0.1:7077 "${peer[@]}" >"$work/a.log" 2>&1 &
 until_says "$work/a.log" '"listening"'
-run b "${entry[@]}" peer --out /data --listen 127.0.0.1:0 --bootstrap localhost:7077 "${peer[@]}" >"$work/b.log" 2>&1 &
+run b "${entry[@]}" peer --out /data --listen 127.0.0.1:0 --bootstrap 127.0.0.1:7077 "${peer[@]}" >"$work/b.log" 2>&1 &
 for name in a b; do until_says "$work/$name.log" '"rounds_ok":[1-9]'; done
 run a "${health[@]:1}" >"$work/health.log" 2>&1 || fail "the health check of a peer that is well"
 [ "$(stat -c %u "$work"/root-a/data/identity.key)" = 65532 ] || fail "/data is not the user's"
