@@ -167,7 +167,6 @@ int gv_open(const char *config, gv_member **out)
     member->process = getpid();
     member->bell = -1;
     member->session.folder.lock.fd = -1;
-    member->session.supervisor.notify.fd = -1;
     CHECK(pthread_mutex_init(&member->lock, NULL) == 0);
     CHECK(pthread_cond_init(&member->answered, NULL) == 0);
     rc = read_config(config, member, why);

@@ -25,7 +25,7 @@ enum exit_code {
     EXIT_USAGE = 2,     /* wrong usage or wrong configuration */
     EXIT_INVARIANT = 3, /* something that must always hold in a testnet was broken */
     EXIT_ALARM = 4,     /* status --check: the peer runs, and something is wrong with it */
-    EXIT_SIGINT = 130, /* stopped after a clean goodbye */
+    EXIT_SIGINT = 130,  /* stopped after a clean goodbye */
     EXIT_SIGTERM = 143
 };
 

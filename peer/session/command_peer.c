@@ -363,7 +363,6 @@ int command_peer(struct options *options)
     struct session session = {.options = options,
                               .trainer = &replica_trainer,
                               .folder = {.lock = {.fd = -1}},
-                              .supervisor = {.notify = {.fd = -1}},
                               .is_json = options_flag(options, "json"),
                               .terminal = command_log(options)};
     struct fault why = {""};

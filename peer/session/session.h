@@ -71,8 +71,7 @@ struct session {
 };
 
 /** Open all of it, in a session that is zero but for `options`, `trainer`, `terminal`, `log`,
- *  `is_json`, folder.lock.fd = -1 and supervisor.notify.fd = -1. RC_USAGE and others say why; close
- * it in any case. */
+ *  `is_json` and folder.lock.fd = -1. RC_USAGE and others say why; close it in any case. */
 MUST_USE enum rc session_open(struct session *session, struct options *options, struct fault *why);
 /** Of the folder it keeps the lock, see peer_folder_close(). Once the loop does not run. */
 void session_close(struct session *session);

@@ -11,7 +11,7 @@ enum { LINES_BYTES = 256 };
 
 static bool is_told(const struct supervisor *supervisor)
 {
-    return supervisor->notify.fd >= 0;
+    return supervisor->env != NULL;
 }
 
 static void say(const struct supervisor *supervisor, char *lines, size_t cap)

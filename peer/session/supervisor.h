@@ -12,8 +12,8 @@
 #include "peer/node/node.h"
 
 struct supervisor {
-    struct notify notify; /* its fd is -1: nobody is told */
-    struct env *env;
+    struct notify notify;
+    struct env *env; /* NULL: nobody is told */
     const struct node *node;
     bool is_ready, is_stopping;
 };

@@ -17,7 +17,7 @@ free_port() { # free_port COMMAND...: run it with PORT in the place of %, until 
         [[ ! -e $WORK/tiny ]] || sed "s/%/$PORT/" "$WORK/tiny" >"$WORK/tiny.conf"
         "${words[@]}" >"$WORK/proxy.err" 2>&1 </dev/null &
         PID=$!
-        PEER_PID[p$PORT]=$PID
+        PEER_PID["p$PORT"]=$PID
         while kill -0 "$PID" 2>/dev/null; do
             (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null && return
             sleep 0.05

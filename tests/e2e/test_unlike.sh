@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 
 for method in "decoupled-diloco:H=32,P=4,tau=6" "local-sgd --pace time=400ms"; do
     DOING="--averaging $method"
-    # shellcheck disable=SC2086  # a method and what goes with it are words
+    # shellcheck disable=SC2206  # a method and what goes with it are words
     common=(--data digits --model mlp --averaging $method --steps 1000000000 --seed 3)
     start_peer a "${common[@]}" --out "$WORK/a-$method" --threads 2 --batch 32 --step-time 10ms
     start_peer b "${common[@]}" --out "$WORK/b-$method" --threads 1 --batch 64 --step-time 20ms --precision bf16 \
