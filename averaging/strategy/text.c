@@ -135,7 +135,7 @@ void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
     char momentum[48] = "";
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[96] = "", answers[160];
+    char topology[TOPOLOGY_TEXT], pace[128], rule[64], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";
     char part[40], share[32] = "", merged[48] = "";
     bool is_group = strategy->exchange->is_group;
