@@ -16,7 +16,7 @@ packages=(
 [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages+=(libipsec-mb-dev)
 test_packages=(libcmocka-dev clang libomp-dev lld clang-format libclang-rt-14-dev shellcheck binutils python3-onnx
     microsocks tinyproxy-bin python3-cryptography python3-msgpack python3-numpy python3-regex python3-yaml
-    slurmctld slurmd munge)
+    python3-setuptools python3-wheel python3-pip slurmctld slurmd munge)
 
 agreed=$([ "$(id -u)" = 0 ] && echo yes || echo no)
 for word in "$@"; do

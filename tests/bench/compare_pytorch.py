@@ -144,7 +144,7 @@ def main():
     args = arguments()
     run_again_in_best_environment(args.threads)
     sys.dont_write_bytecode = True
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "parity"))
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python", "grapevine"))
     import torch
     import models
 

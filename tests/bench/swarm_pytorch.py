@@ -119,7 +119,7 @@ class Batches:
 
 
 def run(rank, args, meeting):
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "parity"))
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python", "grapevine"))
     import torch
     import torch.distributed as dist
     import models

@@ -24,7 +24,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "parity"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python", "grapevine"))
 
 OPTIMIZERS = {"gpt2-small": "adamw", "gpt-nano": "adamw", "lstm": "adam"}  # others: momentum
 WINDOW = 0.15  # seconds

@@ -32,7 +32,8 @@ import sys
 import numpy as np
 import torch
 
-import models
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python", "grapevine"))
+import models  # noqa: E402
 
 STEPS = 50
 LOSS_TOLERANCE, TENSOR_TOLERANCE = 1e-4, 1e-3  # of the C test

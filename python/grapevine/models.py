@@ -1,4 +1,5 @@
-"""PyTorch twins of our presets: the one home of them, for the parity test and the benchmark.
+"""PyTorch twins of our presets: the one home of them, for members of a swarm with native peers, the parity test and the
+benchmarks.
 
 Every layer is registered in the order of our layer list (in a residual block the main branch, then
 the shortcut's), so that numbering the modules per kind as they come gives our tensor names: see
