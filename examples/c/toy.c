@@ -1,0 +1,80 @@
+/*
+ * toy: a program with a model and a loop of its own, a line through points, that is a member of a
+ * swarm through libgrapevine. Each copy has other points; what they average is the line for all.
+ *
+ *     ./toy SLOPE [NAME=VALUE]...      its points lie on a line of this slope; settings of the member
+ *     ./toy 1 listen=:7077
+ *     ./toy 3 bootstrap=192.0.2.7:7077
+ */
+#include <grapevine.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { POINTS = 64 };
+
+static float weight, bias; /* the model; alone it would come to SLOPE and 1 */
+static volatile sig_atomic_t is_over;
+
+static void on_signal(int number)
+{
+    (void)number;
+    is_over = 1;
+}
+
+/* One step of gradient descent on the mean squared error. */
+static double step(float slope)
+{
+    float loss = 0, by_weight = 0, by_bias = 0;
+
+    for (int i = 0; i < POINTS; i++) {
+        const float x = 2.0F * (float)i / (POINTS - 1) - 1.0F;
+        const float error = weight * x + bias - (slope * x + 1.0F);
+
+        loss += error * error / POINTS;
+        by_weight += 2.0F * error * x / POINTS;
+        by_bias += 2.0F * error / POINTS;
+    }
+    weight -= 0.02F * by_weight;
+    bias -= 0.02F * by_bias;
+    return loss;
+}
+
+int main(int count, char **words)
+{
+    const gv_tensor tensors[] = {{"weight", GV_PARAMETER, GV_F32, 1, {1}, &weight},
+                                 {"bias", GV_PARAMETER, GV_F32, 1, {1}, &bias}};
+    char config[4096] = "averaging = local-sgd:H=5\n";
+    size_t length = 26;
+    const float slope = count > 1 ? strtof(words[1], NULL) : 1.0F;
+    gv_status_view status = {.size = sizeof status};
+    gv_member *member = NULL;
+    int event, has_left = 0;
+
+    for (int i = 2; i < count && length < sizeof config; i++) {
+        length += (size_t)snprintf(config + length, sizeof config - length, "%s\n", words[i]);
+    }
+    signal(SIGTERM, on_signal);
+    event = gv_open(config, &member);
+    if (event == 0) event = gv_start(member, tensors, 2);
+    if (event == 0 && gv_status(member, &status) == 0) printf("listening on %s\n", status.address);
+    while (event >= 0 && event != GV_ENDED) {
+        fflush(stdout);
+        if (is_over && !has_left) has_left = gv_leave(member) == 0;
+        event = gv_wait(member);
+        if (event == GV_INTERRUPTED) event = GV_WAITS; /* by SIGTERM: to the top of the loop */
+        if (event == GV_STEP) event = gv_step(member, POINTS, step(slope));
+        if (event == GV_SNAPSHOT) event = gv_snapshot(member);
+        if (event == GV_DIFFERENCE || event == GV_REPLACE) {
+            printf(event == GV_REPLACE ? "replaced" : "averaged");
+            event = gv_apply(member);
+            if (event == 0) event = gv_status(member, &status);
+            printf(" %g, step %llu\n", (double)weight, (unsigned long long)status.step);
+        }
+    }
+    if (event < 0) fprintf(stderr, "toy: %s\n", gv_last_error(member));
+    else printf("ended %g, step %llu\n", (double)weight, (unsigned long long)status.step);
+    gv_close(member);
+    return event < 0;
+}
