@@ -2,7 +2,7 @@
  * toy: a program with a model and a loop of its own, a line through points, that is a member of a
  * swarm through libgrapevine. Each copy has other points; what they average is the line for all.
  *
- *     ./toy SLOPE [NAME=VALUE]...      its points lie on a line of this slope; settings of the member
+ *     ./toy SLOPE [NAME=VALUE]...      the slope of its points; settings of the member
  *     ./toy 1 listen=:7077
  *     ./toy 3 bootstrap=192.0.2.7:7077
  */
@@ -14,7 +14,10 @@
 
 enum { POINTS = 64 };
 
-static float weight, bias; /* the model; alone it would come to SLOPE and 1 */
+struct model {
+    float weight, bias; /* alone it would come to SLOPE and 1 */
+};
+
 static volatile sig_atomic_t is_over;
 
 static void on_signal(int number)
@@ -24,27 +27,28 @@ static void on_signal(int number)
 }
 
 /* One step of gradient descent on the mean squared error. */
-static double step(float slope)
+static double step(struct model *model, float slope)
 {
     float loss = 0, by_weight = 0, by_bias = 0;
 
     for (int i = 0; i < POINTS; i++) {
         const float x = 2.0F * (float)i / (POINTS - 1) - 1.0F;
-        const float error = weight * x + bias - (slope * x + 1.0F);
+        const float error = model->weight * x + model->bias - (slope * x + 1.0F);
 
         loss += error * error / POINTS;
         by_weight += 2.0F * error * x / POINTS;
         by_bias += 2.0F * error / POINTS;
     }
-    weight -= 0.02F * by_weight;
-    bias -= 0.02F * by_bias;
+    model->weight -= 0.02F * by_weight;
+    model->bias -= 0.02F * by_bias;
     return loss;
 }
 
 int main(int count, char **words)
 {
-    const gv_tensor tensors[] = {{"weight", GV_PARAMETER, GV_F32, 1, {1}, &weight},
-                                 {"bias", GV_PARAMETER, GV_F32, 1, {1}, &bias}};
+    struct model model = {0};
+    const gv_tensor tensors[] = {{"weight", GV_PARAMETER, GV_F32, 1, {1}, &model.weight},
+                                 {"bias", GV_PARAMETER, GV_F32, 1, {1}, &model.bias}};
     char config[4096] = "averaging = local-sgd:H=5\n";
     size_t length = 26;
     const float slope = count > 1 ? strtof(words[1], NULL) : 1.0F;
@@ -64,17 +68,19 @@ int main(int count, char **words)
         if (is_over && !has_left) has_left = gv_leave(member) == 0;
         event = gv_wait(member);
         if (event == GV_INTERRUPTED) event = GV_WAITS; /* by SIGTERM: to the top of the loop */
-        if (event == GV_STEP) event = gv_step(member, POINTS, step(slope));
+        if (event == GV_STEP) event = gv_step(member, POINTS, step(&model, slope));
         if (event == GV_SNAPSHOT) event = gv_snapshot(member);
         if (event == GV_DIFFERENCE || event == GV_REPLACE) {
             printf(event == GV_REPLACE ? "replaced" : "averaged");
             event = gv_apply(member);
             if (event == 0) event = gv_status(member, &status);
-            printf(" %g, step %llu\n", (double)weight, (unsigned long long)status.step);
+            printf(" %g, step %llu\n", (double)model.weight, (unsigned long long)status.step);
         }
     }
-    if (event < 0) fprintf(stderr, "toy: %s\n", gv_last_error(member));
-    else printf("ended %g, step %llu\n", (double)weight, (unsigned long long)status.step);
+    if (event < 0)
+        fprintf(stderr, "toy: %s\n", gv_last_error(member));
+    else
+        printf("ended %g, step %llu\n", (double)model.weight, (unsigned long long)status.step);
     gv_close(member);
     return event < 0;
 }

@@ -28,9 +28,9 @@ def read(part):
 
 
 def main():
-    mine, parts, steps = int(sys.argv[1]), int(sys.argv[2]), 300
+    mine, parts = int(sys.argv[1]), int(sys.argv[2])
     flags = {k.lstrip("-").replace("-", "_"): v for k, v in zip(sys.argv[3::2], sys.argv[4::2])}
-    settings = {"model": "mlp", "data": "fashion-mnist", "averaging": "local-sgd:H=16", **flags}
+    settings = {"model": "mlp", "data": "fashion-mnist", "averaging": "local-sgd:H=16", "steps": 300, **flags}
     torch.manual_seed(mine)
     torch.set_num_threads(1)
     x, y = (values[mine::parts] for values in read("train"))
@@ -38,7 +38,7 @@ def main():
     swarm = grapevine.join(**settings)
     optimizer = swarm.wrap(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model)
     with swarm.training(model, optimizer):
-        for _ in range(steps):
+        while not swarm.is_over:  # at the goal its last round is in the model
             pick = torch.randint(len(y), (64,))
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x[pick]), y[pick])

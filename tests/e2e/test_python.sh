@@ -1,6 +1,7 @@
 #!/bin/bash
 # The Python package with the library that was built beside the program: its own tests (tests/python).
-export LIBGRAPEVINE=$(dirname "$(realpath "$1")")/libgrapevine.so PYTHONDONTWRITEBYTECODE=1 OMP_WAIT_POLICY=PASSIVE
+LIBGRAPEVINE=$(dirname "$(realpath "$1")")/libgrapevine.so
+export LIBGRAPEVINE PYTHONDONTWRITEBYTECODE=1 OMP_WAIT_POLICY=PASSIVE
 python=/usr/bin/python3
 here=$(realpath "$(dirname "$0")/../python")
 $python -c 'import numpy' 2>/dev/null || {
