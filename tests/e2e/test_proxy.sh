@@ -85,14 +85,6 @@ chmod +x "$WORK/carry"
 refused 'not there, or may not be run' "$a" --dial-command "$WORK/nobody %h %p"
 refused 'ended without a byte' "$a" --dial-command 'false %h %p'
 refused '^grapevine: --dial-command .*%h and %p' "$a" --dial-command 'nc %h 7077'
-takes_part command --dial-command "$WORK/carry %h %p"
-pid=${PEER_PID[command]}
-first=$(pgrep -P "$pid" | head -n 1)
-[[ -n $first ]] || fail "the connection has no process"
-kill -9 -- "-$first" # as if the line were lost: another one is dialled, and this one is reaped
-skip_lines command
-wait_more command rounds_ok 1 60
-soon gone "$first" || fail "a command that ended was not reaped"
 no_zombie() { ! ps -o stat= --ppid "$1" | grep -q Z; }
 gone() { ! kill -0 -- "-$1" 2>/dev/null; }
 soon() { # soon WORD...: it is so, if not at once: the kernel takes its time with the dead
@@ -102,6 +94,14 @@ soon() { # soon WORD...: it is so, if not at once: the kernel takes its time wit
     done
     return 1
 }
+takes_part command --dial-command "$WORK/carry %h %p"
+pid=${PEER_PID[command]}
+first=$(pgrep -P "$pid" | head -n 1)
+[[ -n $first ]] || fail "the connection has no process"
+kill -9 -- "-$first" # as if the line were lost: another one is dialled, and this one is reaped
+skip_lines command
+wait_more command rounds_ok 1 60
+soon gone "$first" || fail "a command that ended was not reaped"
 soon no_zombie "$pid" || fail "the peer keeps zombies"
 groups=$(pgrep -P "$pid")
 stop_peer command || fail "a peer with a command does not end cleanly"
