@@ -116,7 +116,7 @@ run_tests() { # run_tests PRESET CTEST-WORDS...
 }
 launcher=()
 
-with_threads='^(unit_env|contract_env|unit_peer_link_workers|unit_replica_(prefetch|team|hogwild|replica_train|lbfgs)|unit_distill_comparison)'
+with_threads='^(unit_env|contract_env|unit_library|unit_peer_link_workers|unit_replica_(prefetch|team|hogwild|replica_train|lbfgs)|unit_distill_comparison)'
 without='^unit_env_sim' # the simulated world, which has none
 threaded_tests() { # of build/tsan, once it is configured
     ninja -C build/tsan -t targets all | grep -oE "${with_threads}[a-z_]*: phony" | grep -oE '^[a-z_]+' | grep -vE "$without"
