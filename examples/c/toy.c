@@ -3,8 +3,10 @@
  * swarm through libgrapevine. Each copy has other points; what they average is the line for all.
  *
  *     ./toy SLOPE [NAME=VALUE]...      the slope of its points; settings of the member
- *     ./toy 1 listen=:7077
- *     ./toy 3 bootstrap=192.0.2.7:7077
+ *     ./toy 1 averaging=allreduce listen=:7077
+ *     ./toy 2 averaging=allreduce bootstrap=192.0.2.7:7077
+ *
+ * A step takes a fraction of a millisecond, a round more: the method is one that steps wait for.
  */
 #include <grapevine.h>
 
@@ -12,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { POINTS = 64 };
+enum { POINTS = 200000 };
 
 struct model {
     float weight, bias; /* alone it would come to SLOPE and 1 */
@@ -29,28 +31,28 @@ static void on_signal(int number)
 /* One step of gradient descent on the mean squared error. */
 static double step(struct model *model, float slope)
 {
-    float loss = 0, by_weight = 0, by_bias = 0;
+    double loss = 0, by_weight = 0, by_bias = 0;
 
     for (int i = 0; i < POINTS; i++) {
         const float x = 2.0F * (float)i / (POINTS - 1) - 1.0F;
         const float error = model->weight * x + model->bias - (slope * x + 1.0F);
 
         loss += error * error / POINTS;
-        by_weight += 2.0F * error * x / POINTS;
-        by_bias += 2.0F * error / POINTS;
+        by_weight += 2 * error * x / POINTS;
+        by_bias += 2 * error / POINTS;
     }
-    model->weight -= 0.02F * by_weight;
-    model->bias -= 0.02F * by_bias;
+    model->weight -= 0.02F * (float)by_weight;
+    model->bias -= 0.02F * (float)by_bias;
     return loss;
 }
 
 int main(int count, char **words)
 {
-    struct model model = {0};
+    struct model model = {1, 1};
     const gv_tensor tensors[] = {{"weight", GV_PARAMETER, GV_F32, 1, {1}, &model.weight},
                                  {"bias", GV_PARAMETER, GV_F32, 1, {1}, &model.bias}};
-    char config[4096] = "averaging = local-sgd:H=5\n";
-    size_t length = 26;
+    char config[4096] = "";
+    size_t length = 0;
     const float slope = count > 1 ? strtof(words[1], NULL) : 1.0F;
     gv_status_view status = {.size = sizeof status};
     gv_member *member = NULL;

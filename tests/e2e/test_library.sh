@@ -30,7 +30,7 @@ checks=$((checks + 3))
 member() { # member NAME SLOPE SETTING...
     local name=$1
     shift
-    start "$name" "$toy" "$@" out="$folder/$name" robust=none checkpoint-every=100ms
+    start "$name" "$toy" "$@" averaging=allreduce out="$folder/$name" checkpoint-every=100ms
 }
 told() { # told NAME PATTERN: until it has said so
     local end=$((SECONDS + 60))
@@ -44,8 +44,16 @@ told() { # told NAME PATTERN: until it has said so
     checks=$((checks + 1))
 }
 
+# One model, between those to which they would come alone.
+member one 1 listen=127.0.0.1:0 start-with=2 steps=200 && first=$address one=$pid
+member two 2 listen=127.0.0.1:0 start-with=2 steps=200 bootstrap="$first" && two=$pid
+checks=$((checks + 1))
+wait "$one" && wait "$two" || bad "a goal is not reached: $(tail -n 2 one.err two.err)"
+awk '/^ended/ { n++; if ($2 < 1.4 || $2 > 1.6) apart = 1 } END { exit apart || n != 2 }' one.out two.out ||
+    bad "not one model: $(grep -h '^ended' one.out two.out | xargs)"
+
 member a 1 listen=127.0.0.1:0 start-with=2 && first=$address a=$pid
-member b 3 listen=127.0.0.1:0 bootstrap="$first" start-with=2 && b=$pid
+member b 2 listen=127.0.0.1:0 bootstrap="$first" start-with=2 && b=$pid
 told a '^averaged' "$a"
 told b '^averaged' "$b"
 member c 2 listen=127.0.0.1:0 bootstrap="$first" && c=$pid
