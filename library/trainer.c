@@ -41,6 +41,12 @@ enum rc member_check_options(const struct options *options, struct fault *why)
         return fault_set(why, RC_USAGE,
                          "%s: that is decided by the program that trains; leave it out", own[i]);
     }
+    /* Processes of a libuv loop take the program's SIGCHLD. */
+    if (options_is_set(options, "dial-command")) {
+        return fault_set(why, RC_USAGE,
+                         "dial-command: not within a program, whose children it would wait for; "
+                         "use proxy");
+    }
     if (options_is_set(options, "data") != options_is_set(options, "model")) {
         return fault_set(why, RC_USAGE,
                          "model, data: to average with native peers give both, as they have them; "

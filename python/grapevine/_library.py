@@ -76,36 +76,36 @@ class Member:
     """A handle. Every call raises GrapevineError where the library says a negative number."""
 
     def __init__(self, config: str) -> None:
-        self.library = load()
+        self.calls = load()
         self.handle: Optional[c_void_p] = None
         handle = c_void_p()
-        code = self.library.gv_open(config.encode(), byref(handle))
+        code = self.calls.gv_open(config.encode(), byref(handle))
         if code < 0:
-            raise GrapevineError(self.library.gv_last_error(None).decode(errors="replace"), code)
+            raise GrapevineError(self.calls.gv_last_error(None).decode(errors="replace"), code)
         self.handle = handle
 
     def check(self, code: int) -> int:
         if code < 0:
-            raise GrapevineError(self.library.gv_last_error(self.handle).decode(errors="replace"), code)
+            raise GrapevineError(self.calls.gv_last_error(self.handle).decode(errors="replace"), code)
         return code
 
     def wait(self) -> int:
         """Until something is to be done. Between two calls the interpreter runs handlers of signals: Ctrl-C raises."""
         while True:
-            code = self.library.gv_wait(self.handle)
+            code = self.calls.gv_wait(self.handle)
             if code != INTERRUPTED:
                 return self.check(code)
 
     def status(self) -> StatusView:
         view = StatusView(size=ctypes.sizeof(StatusView))
-        self.check(self.library.gv_status(self.handle, byref(view)))
+        self.check(self.calls.gv_status(self.handle, byref(view)))
         return view
 
     def json(self) -> str:
         cap = 1 << 16
         while True:
             text, needed = ctypes.create_string_buffer(cap), c_size_t()
-            code = self.library.gv_json(self.handle, text, cap, byref(needed))
+            code = self.calls.gv_json(self.handle, text, cap, byref(needed))
             if code >= 0:
                 return text.value.decode(errors="replace")
             if needed.value <= cap:
@@ -115,7 +115,7 @@ class Member:
     def close(self) -> None:
         handle, self.handle = self.handle, None
         if handle is not None:
-            self.library.gv_close(handle)
+            self.calls.gv_close(handle)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None) is not None:

@@ -149,7 +149,7 @@ class Swarm:
         if self._is_over:
             return
         member = self._member
-        event = member.library.gv_step(member.handle, self._seen, self._loss)
+        event = member.calls.gv_step(member.handle, self._seen, self._loss)
         self._seen = 0
         if event != gv.STEP:
             self._serve(member.check(event))
@@ -216,7 +216,7 @@ class Swarm:
     def leave(self) -> None:
         """Say goodbye, with a last checkpoint; returns when that is done. Then the model is the program's alone."""
         if self._values is not None and not self._is_over:
-            self._member.check(self._member.library.gv_leave(self._member.handle))
+            self._member.check(self._member.calls.gv_leave(self._member.handle))
             while not self._is_over:
                 self._serve(self._member.wait())  # a step that was due is called off
         self.close()
@@ -236,7 +236,7 @@ class Swarm:
             raise gv.GrapevineError("a swarm has one model: join once more for another")
         member = self._member
         tensors = values.tensors()
-        member.check(member.library.gv_start(member.handle, tensors, len(tensors)))
+        member.check(member.calls.gv_start(member.handle, tensors, len(tensors)))
         self._values = values
         self._serve(member.wait())
 

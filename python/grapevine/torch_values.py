@@ -82,7 +82,7 @@ class ModelValues(Values):
         with torch.no_grad():
             plane = self.room()
             self.read(plane)
-        member.check(member.library.gv_snapshot_from(member.handle, plane.data_ptr()))
+        member.check(member.calls.gv_snapshot_from(member.handle, plane.data_ptr()))
 
     def apply(self, member: gv.Member, event: int) -> None:
         if self.is_in_place():
@@ -91,7 +91,7 @@ class ModelValues(Values):
         with torch.no_grad():
             plane = self.room()
             self.read(plane)
-            member.check(member.library.gv_apply_into(member.handle, plane.data_ptr()))
+            member.check(member.calls.gv_apply_into(member.handle, plane.data_ptr()))
 
             def work() -> None:
                 for kind, tensor, part in self.parts(plane):

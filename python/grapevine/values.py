@@ -55,10 +55,10 @@ class Values:
         return array
 
     def snapshot(self, member: gv.Member) -> None:
-        member.check(member.library.gv_snapshot(member.handle))
+        member.check(member.calls.gv_snapshot(member.handle))
 
     def apply(self, member: gv.Member, event: int) -> None:
-        member.check(member.library.gv_apply(member.handle))
+        member.check(member.calls.gv_apply(member.handle))
 
 
 class ArrayValues(Values):
@@ -78,15 +78,15 @@ class ArrayValues(Values):
 
     def snapshot(self, member: gv.Member) -> None:
         self._copy(True)
-        member.check(member.library.gv_snapshot_from(member.handle, self.plane))
+        member.check(member.calls.gv_snapshot_from(member.handle, self.plane))
 
     def apply(self, member: gv.Member, event: int) -> None:
         if event == gv.REPLACE:
             self._copy(True)
-            member.check(member.library.gv_apply_into(member.handle, self.plane))
+            member.check(member.calls.gv_apply_into(member.handle, self.plane))
             self._copy(False)
             return
-        member.check(member.library.gv_apply_into(member.handle, self.plane))
+        member.check(member.calls.gv_apply_into(member.handle, self.plane))
         at = 0
         for view in self.keeps:
             add(view, self.plane, at)

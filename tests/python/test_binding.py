@@ -205,7 +205,7 @@ class Binding(unittest.TestCase):
         staged.is_on_device = True
         fake = mock.MagicMock()
         fake.gv_snapshot_from.side_effect = fake.gv_apply_into.side_effect = lambda *_: said.append("library") or 0
-        handle = mock.Mock(library=fake, check=lambda code: code)
+        handle = mock.Mock(calls=fake, check=lambda code: code)
         staged.plane = torch.empty(3)
         with mock.patch.object(torch.cuda, "Stream", Stream), mock.patch.object(torch.cuda, "current_stream"), \
                 mock.patch.object(torch.cuda, "stream"):
