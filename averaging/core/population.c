@@ -213,5 +213,6 @@ uint64_t population_bound_count(uint64_t said, uint64_t own, uint64_t median, ui
     uint64_t most;
 
     if (__builtin_add_overflow(middle, slack, &most)) most = UINT64_MAX;
+    if (said < own) return own;
     return said < most ? said : most;
 }

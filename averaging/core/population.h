@@ -98,8 +98,9 @@ void population_take(struct population *population, struct peer_id from,
 /** The loss is no number any more, and the last good model is back: with half of the rate. Whoever
  *  is not lost is better. */
 void population_ran_away(struct population *population);
-/** A step or a count of samples that another says of its model: no more than `slack` beyond this
- *  peer's and the `median` of what others than that one say, UINT64_MAX: there are no others. */
+/** A step or a count of samples that another says of its model: no less than this peer's, so that
+ *  schedules and goals never go back, and no more than `slack` beyond that and the `median` of what
+ *  others than that one say, UINT64_MAX: there are no others. */
 uint64_t population_bound_count(uint64_t said, uint64_t own, uint64_t median, uint64_t slack);
 
 #endif

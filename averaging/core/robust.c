@@ -150,7 +150,8 @@ FOR_EACH_CPU(extern, void, robust_draw_near,
 /* A mean is nearer to us than the members it is of, so means have a history of their own. */
 struct robust_seen {
     struct robust_history history, of_means;
-    float norm;      /* the largest of our own */
+    float norm;      /* the largest of our own, or of centres */
+    float grown;     /* the same, with our own beside centres */
     uint64_t normed; /* the round whose centre it was measured of last */
     float left;      /* at the goal: radii that means may move us by */
 };
@@ -241,20 +242,22 @@ void robust_note_gradient(struct robust *robust, float largest)
     if (isfinite(largest) && largest > robust->gradient) robust->gradient = largest;
 }
 
-/* Our own norm now, or an earlier one if that was larger: a model may shrink while it learns, and
- * who missed that is no attacker. Zeros, which nobody has moved yet, say nothing. A centre is the
- * same for all that comes in a round. */
+/* The norm of what a chunk is judged around, now or earlier, if that was larger: a model may shrink
+ * while it learns, and who missed that is no attacker. Zeros, which nobody has moved yet, say
+ * nothing. A centre is the same for all that comes in a round. `grown`: our own counts, too. */
 static float norm_of(const struct robust *robust, struct robust_seen *seen,
-                     const struct robust_chunk *chunk)
+                     const struct robust_chunk *chunk, bool grown)
 {
-    float norm;
-
     if (robust->outputs > 0) return sqrtf((float)chunk->count / robust->outputs);
-    if (chunk->is_centred && seen->normed == robust->round) return seen->norm;
-    norm = robust_distance(chunk->own, NULL, chunk->count);
-    if (norm > seen->norm) seen->norm = norm;
+    if (!chunk->is_centred || seen->normed != robust->round) {
+        seen->norm = fmaxf(seen->norm, robust_distance(chunk->own, NULL, chunk->count));
+        seen->grown = fmaxf(seen->grown, seen->norm);
+        if (chunk->ours != NULL) {
+            seen->grown = fmaxf(seen->grown, robust_distance(chunk->ours, NULL, chunk->count));
+        }
+    }
     if (chunk->is_centred) seen->normed = robust->round;
-    return seen->norm;
+    return grown ? seen->grown : seen->norm;
 }
 
 /* How many norms away an unrelated chunk of our size may be. With n values the square of its
@@ -289,7 +292,7 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
     float usual = robust_median(history), limit;
 
     if (is_learned && distance <= gate_factor * usual) return false;
-    limit = norm_of(robust, seen, chunk) *
+    limit = norm_of(robust, seen, chunk, true) *
             (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
     if (limit == 0 && (!is_learned || usual == 0)) return false;
     return !(distance <= limit);
@@ -318,7 +321,8 @@ static float at_most(float radius, float share, float norm)
 static float radius_of(const struct robust *robust, struct robust_seen *seen,
                        const struct robust_chunk *chunk)
 {
-    float norm = norm_of(robust, seen, chunk), of_members, of_means;
+    float norm = norm_of(robust, seen, chunk, !robust_is_learned(history_of(seen, chunk)));
+    float of_members, of_means;
 
     if (!chunk->is_centred) {
         return at_most(radius_by(&seen->history, share_factor, norm, own_least), own_most, norm);
@@ -419,6 +423,7 @@ static enum rc judge_parts(struct robust *robust, const struct robust_chunk *chu
     model.count = tail;
     tracker.count -= tail;
     tracker.own += tail;
+    if (tracker.ours != NULL) tracker.ours += tail;
     tracker.in += tail;
     of_model_rc = judge(robust, &robust->seen[chunk->chunk], false, &model,
                         robust_distance(model.in, model.own, tail), verdict);

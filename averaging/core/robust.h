@@ -55,6 +55,11 @@
  * let in whole leaves its neighbours so far from all others that these clip each other from then
  * on, and eight rounds that mix nothing lead two neighbours whose data are unlike as far apart.
  *
+ *   Around a centre the gate's norm, and until something is known the radius's, is the larger one
+ * of the centre's and our own now: a young model grows to several times its norm within a few
+ * missed rounds, and two that both grew could never meet again if what they grew from was the
+ * measure. Later a radius goes by the centre alone, which is the same for all.
+ *
  *   Whoever took more steps than usual since its last round may have missed some, and has as many
  * times the radius. At the goal nothing is learned any more, as those who stand still are no
  * measure for who comes with steps; a mean may be as far then as a member, as most contribute no
@@ -116,8 +121,9 @@ struct robust;
 struct robust_chunk {
     struct peer_id from;
     uint32_t chunk;
-    const float *own; /* [count] what it is judged around: what we told the others */
-    const float *in;  /* [count] finite */
+    const float *own;  /* [count] what it is judged around: what we told the others, or a centre */
+    const float *ours; /* [count] our values now, where `own` is a centre; else NULL */
+    const float *in;   /* [count] finite */
     size_t count;
     bool is_centred; /* `own` is what all held when the last round ended */
     bool is_mean;    /* what the owner of its part returned; centred */

@@ -212,6 +212,7 @@ static enum rc judge(struct round *round, struct round_job *job, struct range ra
     const struct robust_chunk chunk = {.from = job->chunk.from,
                                        .chunk = job->chunk.chunk,
                                        .own = round_centre(round, range, own),
+                                       .ours = round->centre != NULL ? own : NULL,
                                        .in = in,
                                        .count = range.count,
                                        .is_centred = round->centre != NULL,

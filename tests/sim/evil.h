@@ -45,6 +45,7 @@ struct evil_behaviour {
     bool (*on_round)(struct evil *evil, struct peer_id from, const struct message *message);
     bool proposes; /* every round, and above everybody else's ballot */
     bool refuses;  /* everybody who comes is told ERROR */
+    bool is_mean;  /* who asks for its model gets no answer */
 };
 
 enum evil_exchange {
@@ -76,6 +77,7 @@ struct evil {
     bool has_base;
     uint64_t due_ns; /* of on_tick */
     uint32_t proposed;
+    uint32_t asked; /* for its model */
     struct {
         struct peer_id to;
         struct message message;

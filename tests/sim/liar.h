@@ -154,6 +154,10 @@ void __wrap_models_on_message(struct node *node, struct peer_id from, const stru
 {
     struct evil *e = lies_of(node);
 
+    if (e != NULL && message->type == MESSAGE_STATE_REQ) {
+        e->asked++;
+        if (e->behaviour->is_mean) return;
+    }
     if (e != NULL && message->type == MESSAGE_STATE_MANIFEST && node->state == NODE_TRAINING) {
         uint32_t at = 0;
 

@@ -305,12 +305,6 @@ static inline bool boast(struct evil *e, struct peer_id to, struct message *mess
     return true;
 }
 
-/* ...and nothing comes of it. */
-static inline bool boast_only(struct evil *e, struct peer_id to, struct message *message)
-{
-    return boast(e, to, message) && message->type != MESSAGE_STATE_MANIFEST;
-}
-
 /* ---- what stalls ---- */
 
 static inline void take_leases(struct evil *e, uint64_t now_ns)
@@ -533,7 +527,7 @@ static const struct evil_behaviour lies[] = {
     /* of how good it is (--averaging pbt), which no exchange hears */
     {.name = "boasts", .on_send = boast, .on_donation = donate_noise},
     {.name = "boasts-counts", .on_send = boast, .on_donation = donate_counts},
-    {.name = "boasts-only", .on_send = boast_only},
+    {.name = "boasts-only", .on_send = boast, .is_mean = true},
     /* of time */
     {.name = "leases", .exchanges = EVIL_ALL, .on_tick = take_leases},
     {.name = "invented-members", .exchanges = EVIL_ALL, .each_second = invent_members},

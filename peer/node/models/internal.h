@@ -125,10 +125,11 @@ struct models_population {
     struct population machine;
     bool has_rival, is_copying;
     struct peer_id rival; /* met since the last score */
-    /* A copy: from whom, what it said, and the step of ours that it is to be no younger than. */
+    /* A copy: from whom, what it said, what has come, and for how many scores nothing more has. */
     struct peer_id from;
     struct population_told told;
-    uint64_t since_step;
+    uint64_t held_bytes;
+    uint32_t idle_scores, patience;
     /* In the job that takes it. */
     uint64_t step, samples;
     double ours, theirs; /* losses as measured here; NaN: not */

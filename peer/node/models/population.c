@@ -27,6 +27,7 @@
 #include <stdio.h>
 
 enum { MOMENTS_LARGER_MOST = 8 };
+enum { PATIENCE_LEAST = 2, PATIENCE_MOST = 64 }; /* scores */
 
 static struct models_population *population_of(const struct node *node)
 {
@@ -181,6 +182,41 @@ static void meet(struct node *node)
     population->has_rival = true;
 }
 
+static void end_copy(struct node *node)
+{
+    joiner_finish(node->models->joiner, &node->outbox);
+    population_of(node)->is_copying = false;
+}
+
+static void give_up_copy(struct node *node)
+{
+    struct models_population *population = population_of(node);
+
+    log_info(node->options.log, "a better model could not be copied: this peer keeps its own");
+    /* Who is gone is not to blame, who is there and gives nothing is. */
+    if (door_neighbour(node, population->from) != NULL) {
+        (void)population_refuse(&population->machine, population->from, &population->told,
+                                (double)NAN);
+    }
+    end_copy(node);
+}
+
+/* A copy that does not go on keeps this peer from all others, so after some scores without a byte
+ * it is given up. After how many is learned: twice as many each time, as lines may be slow, and
+ * half of them once a copy came. */
+static void watch_copy(struct node *node)
+{
+    struct models_population *population = population_of(node);
+    const uint64_t held_bytes = joiner_stats(node->models->joiner).held_bytes;
+
+    if (!population->is_copying || joiner_state(node->models->joiner) == JOINER_COMPLETE) return;
+    population->idle_scores = held_bytes > population->held_bytes ? 0 : population->idle_scores + 1;
+    population->held_bytes = held_bytes;
+    if (population->idle_scores < population->patience) return;
+    if (population->patience < PATIENCE_MOST) population->patience *= 2;
+    give_up_copy(node);
+}
+
 static void scored(struct node *node, struct border_job *job)
 {
     struct models_population *population = population_of(node);
@@ -195,6 +231,7 @@ static void scored(struct node *node, struct border_job *job)
     population_score(&population->machine, job->evaluation.loss, node->step, job->digest);
     if (isfinite(job->evaluation.loss)) lane_keep(node);
     models_population_tell(node, NULL);
+    watch_copy(node);
     meet(node);
 }
 
@@ -225,7 +262,9 @@ static void begin_copy(struct node *node, const struct neighbour *rival)
               (double)rival->score.loss, population->machine.own.loss);
     population->told = told_by(&rival->score);
     population->from = rival->id;
-    population->since_step = population->machine.own.step;
+    population->held_bytes = 0;
+    population->idle_scores = 0;
+    if (population->patience == 0) population->patience = PATIENCE_LEAST;
     population->is_copying = true;
 }
 
@@ -265,25 +304,12 @@ static void decide(struct node *node)
 
 /* ---- the copy ---- */
 
-static void end_copy(struct node *node)
-{
-    joiner_finish(node->models->joiner, &node->outbox);
-    population_of(node)->is_copying = false;
-}
-
 bool models_population_moved(struct node *node)
 {
     struct models_population *population = population_of(node);
 
     if (!population->is_copying) return false;
-    if (joiner_state(node->models->joiner) != JOINER_FAILED) return true;
-    log_info(node->options.log, "a better model could not be copied: this peer keeps its own");
-    /* Who is gone is not to blame, who is there and gives nothing is. */
-    if (door_neighbour(node, population->from) != NULL) {
-        (void)population_refuse(&population->machine, population->from, &population->told,
-                                (double)NAN);
-    }
-    end_copy(node);
+    if (joiner_state(node->models->joiner) == JOINER_FAILED) give_up_copy(node);
     return true;
 }
 
@@ -370,7 +396,6 @@ static enum rc judge(struct node *node, const struct lane_model *model)
     enum rc rc;
 
     if (model->parameters == NULL) return RC_AUTH;
-    if (joiner_manifest(node->models->joiner)->step < population->since_step) return RC_STALE;
     rc = lane_validate(node, NULL, &ours, &part);
     if (rc == RC_OK) rc = lane_validate(node, &other, &theirs, &part);
     if (rc == RC_FORMAT || rc == RC_NONFINITE) return RC_AUTH;
@@ -453,13 +478,13 @@ static void copied(struct node *node, struct border_job *job)
     struct models_population *population = population_of(node);
     const struct population_rates before = population->machine.own.rates;
 
+    if (population->patience > PATIENCE_LEAST) population->patience /= 2; /* it came */
     if (job->rc == RC_AUTH) {
         refuse_copy(node);
         return;
     }
     if (job->rc != RC_OK && !population->is_replacing) { /* nothing was changed */
-        log_info(node->options.log, "a better model is not taken: %s",
-                 job->rc == RC_STALE ? "what came is older than this peer's" : rc_text(job->rc));
+        log_info(node->options.log, "a better model is not taken: %s", rc_text(job->rc));
         end_copy(node);
         return;
     }

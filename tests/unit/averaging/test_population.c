@@ -246,14 +246,14 @@ static void checkpoints_of_no_sound_rates_are_refused(void **state)
 
 static void counts_that_others_say_are_bounded(void **state)
 {
-    /* Proves: at most so much beyond the larger of ours and the median, without overflow; where
-     * nobody else is there it is taken as it is. */
+    /* Proves: never less than ours, and at most so much beyond the larger of ours and the median,
+     * without overflow; where nobody else is there all that is more is taken as it is. */
     (void)state;
     assert_int_equal(population_bound_count(105, 100, 80, 10), 105);
     assert_int_equal(population_bound_count(UINT64_MAX, 100, 80, 10), 110);
     assert_int_equal(population_bound_count(UINT64_MAX, 10, 80, 10), 90);
     assert_true(population_bound_count(UINT64_MAX, UINT64_MAX - 1, 0, 10) == UINT64_MAX);
-    assert_int_equal(population_bound_count(0, 100, 80, 10), 0);
+    assert_int_equal(population_bound_count(0, 100, 80, 10), 100);
     assert_int_equal(population_bound_count(12345, 100, UINT64_MAX, 10), 12345);
 }
 

@@ -347,78 +347,6 @@ static void the_largest_chunk_is_one_of_the_plane(void **state)
     mem_free(values);
 }
 
-/* The last chunk of a plane may be short: unrelated values of our size pass there as they do in a
- * long one (with 1.5 norms two in five of ten values would not), and turned signs do not. */
-static void short_chunks_of_unrelated_models_pass(void **state)
-{
-    static const size_t counts[] = {10, 40, 100, 1000};
-    enum { MANY = 1000, TRIES = 500 };
-    float own[MANY], in[MANY];
-
-    (void)state;
-    for (size_t k = 0; k < ARRAY_COUNT(counts); k++) {
-        uint32_t refused = 0;
-        struct rng rng;
-
-        rng_init(&rng, 1, counts[k]);
-        for (int i = 0; i < TRIES; i++) {
-            struct robust *robust = robust_create(1, false);
-            struct robust_chunk chunk = {.own = own, .in = in, .count = counts[k]};
-            struct robust_verdict verdict;
-
-            for (size_t v = 0; v < counts[k]; v++) {
-                own[v] = (float)rng_normal(&rng);
-                in[v] = 1.01f * own[v];
-            }
-            for (uint8_t from = 1; from <= 3; from++) {
-                chunk.from = peer(from);
-                assert_int_equal(robust_check(robust, &chunk, &verdict), RC_OK);
-            }
-            for (size_t v = 0; v < counts[k]; v++) {
-                in[v] = -own[v];
-            }
-            chunk.from = peer(4);
-            assert_int_equal(robust_check(robust, &chunk, &verdict), RC_LIMIT);
-            for (size_t v = 0; v < counts[k]; v++) {
-                in[v] = (float)rng_normal(&rng);
-            }
-            refused += robust_check(robust, &chunk, &verdict) != RC_OK;
-            robust_destroy(robust);
-        }
-        if (refused > (counts[k] < 40 ? TRIES / 10 : TRIES / 50))
-            fail_msg("%zu values: %u refused", counts[k], refused);
-    }
-}
-
-/* In a long chunk chance is small: still 1.5 norms are let in, where sqrt(2) and it are less. */
-static void long_chunks_are_let_in_up_to_the_least_gate(void **state)
-{
-    enum { MANY = 4096 };
-    static const struct {
-        float norms;
-        enum rc rc;
-    } rows[] = {{1.45f, RC_OK}, {1.49f, RC_OK}, {1.55f, RC_LIMIT}, {2, RC_LIMIT}};
-    static float own[MANY], in[MANY];
-
-    (void)state;
-    for (size_t k = 0; k < ARRAY_COUNT(rows); k++) {
-        struct robust *robust = robust_create(1, false);
-        struct robust_chunk chunk = {.own = own, .in = in, .count = MANY};
-        struct robust_verdict verdict;
-
-        assert_non_null(robust);
-        for (uint8_t from = 1; from <= 4; from++) {
-            for (size_t v = 0; v < MANY; v++) { /* a norm of 64; three teach 0.1 */
-                own[v] = 1;
-                in[v] = 1 + (from < 4 ? 0.1f / 64 : rows[k].norms);
-            }
-            chunk.from = peer(from);
-            assert_int_equal(robust_check(robust, &chunk, &verdict), from < 4 ? RC_OK : rows[k].rc);
-        }
-        robust_destroy(robust);
-    }
-}
-
 static void clipping_follows_what_is_usual(void **state)
 {
     (void)state;
@@ -677,8 +605,6 @@ int main(void)
         cmocka_unit_test(trackers_that_grow_stop_at_a_bound),
         cmocka_unit_test(the_scale_of_trackers_is_our_largest_gradient_lately),
         cmocka_unit_test(the_largest_chunk_is_one_of_the_plane),
-        cmocka_unit_test(short_chunks_of_unrelated_models_pass),
-        cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
         cmocka_unit_test(a_radius_lies_between_bounds),
         cmocka_unit_test(bounds_follow_from_norms),

@@ -184,12 +184,9 @@ static void config_that_is_wrong_is_refused(void **state)
     static const struct {
         const char *config, *says;
     } wrong[] = {
-        {"averagin = none\n", "averaging"},
-        {"batch = 4\n", "decided by the program"},
-        {"dial-command = nc %h %p\n", "use proxy"},
-        {"model = cnn\n", "give both"},
-        {"steps = many\n", "not a count"},
-        {"[peer\n", "config"},
+        {"averagin = none\n", "averaging"},         {"batch = 4\n", "decided by the program"},
+        {"dial-command = nc %h %p\n", "use proxy"}, {"model = cnn\n", "give both"},
+        {"steps = many\n", "not a count"},          {"[peer\n", "config"},
     };
     gv_member *member = NULL;
 
