@@ -24,7 +24,8 @@ def read(part):
         with gzip.open(f"{FOLDER}/{part}-{kind}-ubyte.gz") as file:
             return torch.from_numpy(numpy.frombuffer(file.read(), numpy.uint8, offset=offset).copy())
 
-    return numbers("images-idx3", 16).view(-1, 1, 28, 28).float() / 127.5 - 1, numbers("labels-idx1", 8).long()
+    images = models.normalised(numbers("images-idx3", 16).view(-1, 1, 28, 28), "fashion-mnist")
+    return images, numbers("labels-idx1", 8).long()
 
 
 def main():
@@ -34,7 +35,7 @@ def main():
     torch.manual_seed(mine)
     torch.set_num_threads(1)
     x, y = (values[mine::parts] for values in read("train"))
-    model = models.build("mlp")
+    model = models.build(settings["model"])
     swarm = grapevine.join(**settings)
     optimizer = swarm.wrap(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model)
     with swarm.training(model, optimizer):

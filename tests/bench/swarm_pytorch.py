@@ -53,10 +53,11 @@ def read(name, offset):
 
 
 def images(part):
-    """Pixels from -1 to 1, as ours are."""
+    """Normalised as ours are."""
     import torch
+    import models
 
-    x = torch.from_numpy(read(f"{part}-images-idx3", 16).copy()).view(-1, 1, 28, 28).float() / 127.5 - 1
+    x = models.normalised(torch.from_numpy(read(f"{part}-images-idx3", 16).copy()).view(-1, 1, 28, 28), "fashion-mnist")
     return x, torch.from_numpy(read(f"{part}-labels-idx1", 8).copy()).long()
 
 

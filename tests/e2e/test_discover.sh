@@ -62,6 +62,7 @@ else:
     s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, lo)
     while True:
         for i in range(20): s.sendto(data, (group, 7077))
+        print("sent", flush=True)
         time.sleep(0.05)
 P
 name=gone-$$-$RANDOM
@@ -71,6 +72,7 @@ wait_line gone '"listening"' 60
 python3 beacons.py beacon || fail "no beacon"
 kill -9 "${PEER_PID[gone]}"
 for host in 127.0.0.1 127.0.0.2; do start_process "again$host" python3 beacons.py beacon $host; done
+for host in 127.0.0.1 127.0.0.2; do wait_line "again$host" sent 60; done
 start_process stays "${one[@]}" --steps 2000 --start-with 2 --out stays
 wait_line stays '"listening"' 60
 start_process joins "$GRAPEVINE" join "${flags[@]}" --discover "$name" --swarm-key a.key --join-timeout 20s --start-with 2 --step-time 2ms --out joins
