@@ -121,10 +121,14 @@ have_begun_again() { # have_begun_again TIMES
     local peer
     for peer in 0.0 0.1; do (($(grep -c 'resuming from' "swarm/$peer/log.txt") >= $1)) || return 1; done
 }
-restart() { # a requeued job waits for two minutes, unless told otherwise
+# A requeued job waits for two minutes, unless told otherwise; while it is still being cleared away it is not told.
+begins_now() {
+    within 0 scontrol update jobid="$1" StartTime=now 2>/dev/null
+    state_is "$1" RUNNING
+}
+restart() {
     until_true 120 state_is "$1" PENDING
-    within 0 scontrol update jobid="$1" StartTime=now
-    until_true 120 state_is "$1" RUNNING
+    until_true 120 begins_now "$1"
 }
 submit() { within 0 sbatch --parsable --exclusive --output="$WORK/%x.out" "$@"; }
 flags=(--data digits --model mlp --report-every 200ms --checkpoint-every 1h --threads 1)

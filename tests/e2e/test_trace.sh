@@ -74,7 +74,8 @@ for n in 1 2; do
 done
 cmp s1.json s2.json || fail "equal runs have unlike traces"
 check s1.json
-for name in steps snapshot encode decode reduce settle apply send 'round commits'; do has "$name" 6; done
+for name in steps snapshot encode decode settle apply send 'round commits'; do has "$name" 24; done # 6 peers, 4 rounds
+has reduce 4                                                                                        # one chunk, so one owner a round
 [ "$(grep -c process_name s1.json)" -ge 6 ] || fail "$(grep -c process_name s1.json) processes for 6 peers"
 
 # Where it cannot be written at all the start says so; where the disk fills up, one line does, and training goes on.
