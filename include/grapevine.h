@@ -50,7 +50,8 @@ enum gv_event {
     GV_SNAPSHOT = 2,   /* it wants the values: gv_snapshot() */
     GV_DIFFERENCE = 3, /* it has something to add to them: gv_apply() */
     GV_REPLACE = 4,    /* it has other values for them (joined, resumed, went back): gv_apply() */
-    GV_ENDED = 5       /* it has left: at the goal, or after gv_leave() */
+    GV_ENDED = 5,      /* it has left: at the goal, or after gv_leave() */
+    GV_STATE = 6       /* what gv_ask_state() asked for: gv_state(); nobody else hears of it */
 };
 
 enum gv_error {
@@ -140,6 +141,23 @@ int gv_apply(gv_member *member);
  * it holds the differences that you add to the parameters, and the new buffers.
  * GV_REPLACE: it has to hold the present values; on return it holds the new ones. */
 int gv_apply_into(gv_member *member, float *plane);
+
+/* The member's own state, for a checkpoint of yours: the values, and what rounds remember (method's
+ * momentum, residuals, promises, round number, lineage, counts), as the folder of `out` has them;
+ * no keys. Ask between two steps and go on with gv_wait() as ever: no step is due before GV_STATE
+ * is. Returns what is due next, as gv_step() does; does not block. Where GV_ENDED comes, there is
+ * none. */
+int gv_ask_state(gv_member *member);
+/* After GV_STATE: of the values as they are now. At most `cap` bytes, `needed` in all.
+ * GV_TOO_SMALL: call again with more (`state` may be NULL); else it is over, also with GV_FAILED:
+ * values that are no numbers, no memory. */
+int gv_state(gv_member *member, void *state, size_t cap, size_t *needed);
+/* Between gv_open() and gv_start(): go on from what gv_state() gave, and not from the folder of
+ * `out`. The bytes are yours again on return. GV_USAGE: truncated, changed, of another version.
+ * gv_start() refuses those of another model (GV_FAILED), or of another averaging; else its first
+ * GV_REPLACE brings the values. Nothing of yours is touched before. What rounds have done since the
+ * state was taken is not undone at others: take the newest there is. */
+int gv_restore(gv_member *member, const void *state, size_t bytes);
 
 /* How the member is doing, as of now. */
 int gv_status(gv_member *member, gv_status_view *status);

@@ -35,6 +35,7 @@ struct external {
     float *beginning; /* [parameters + buffers] that were assigned before the start; or NULL */
     bool has_parameters, has_buffers; /* in it */
     bool is_started, is_abandoned, has_ended;
+    bool is_paused, has_state; /* no steps before; EXTERNAL_STATE is due */
     /* the trainer's own */
     bool is_stepping, has_work;
     struct external_work own_work;
@@ -115,7 +116,7 @@ static enum rc external_train(struct learner *learner, uint32_t steps, const ato
     if (e->is_abandoned) {
         rc = RC_CANCELLED;
         unlock(e);
-    } else if (steps > 0) {
+    } else if (steps > 0 && !e->is_paused) {
         e->wanted = steps;
         e->stop = stop;
         e->waits = WAITS_STEPS;
@@ -266,7 +267,7 @@ static enum rc external_load(struct learner *learner, const struct tensor_file *
     if (view == NULL || strcmp(view->dtype, "U64") != 0 || view->bytes_count != sizeof words) {
         return fault_set(why, RC_FORMAT,
                          "the checkpoint is not of a program with a trainer of its own; take "
-                         "another out");
+                         "another");
     }
     memcpy(words, view->bytes, sizeof words);
     e->step = words[STATE_STEP];
@@ -377,7 +378,9 @@ enum external_event external_next(struct learner *learner)
     }
     if (read(e->bell, &rings, sizeof rings) < 0) rings = 0; /* it was silent */
     lock(e);
-    if (e->has_ended || e->is_abandoned) {
+    if (e->has_state && !e->is_abandoned) {
+        event = EXTERNAL_STATE;
+    } else if (e->has_ended || e->is_abandoned) {
         event = EXTERNAL_ENDED;
     } else if (e->waits == WAITS_STEPS && !e->has_parameters && !e->has_buffers) {
         begin_steps(e);
@@ -425,7 +428,50 @@ bool external_step(struct learner *learner, uint64_t samples, double loss)
     return true;
 }
 
+/* What the lane waits for is answered with the steps that were taken, be it none. */
+void external_pause(struct learner *learner)
+{
+    struct external *e = external_of(learner);
+
+    if (e->is_stepping) tell_steps(e);
+    lock(e);
+    e->is_paused = true;
+    if (e->waits == WAITS_STEPS) serve(e, RC_OK);
+    unlock(e);
+}
+
+bool external_is_over(struct learner *learner)
+{
+    struct external *e = external_of(learner);
+    bool is_over;
+
+    lock(e);
+    is_over = e->has_ended || e->is_abandoned;
+    unlock(e);
+    return is_over;
+}
+
+void external_state_taken(struct learner *learner)
+{
+    struct external *e = external_of(learner);
+
+    lock(e);
+    e->has_state = false;
+    unlock(e);
+}
+
 /* ---- others ---- */
+
+void external_resume(struct learner *learner)
+{
+    struct external *e = external_of(learner);
+
+    lock(e);
+    e->is_paused = false;
+    e->has_state = true;
+    ring(e);
+    unlock(e);
+}
 
 void external_start(struct learner *learner)
 {

@@ -22,7 +22,8 @@ enum external_event {
     EXTERNAL_SNAPSHOT,   /* values are to be copied out */
     EXTERNAL_DIFFERENCE, /* a difference is to be added */
     EXTERNAL_REPLACE,    /* values are to be replaced */
-    EXTERNAL_ENDED       /* nobody asks any more */
+    EXTERNAL_ENDED,      /* nobody asks any more */
+    EXTERNAL_STATE       /* what external_pause() was for is there, or cannot be had */
 };
 
 /* What is to be done with the values. Pointers of what is not concerned are NULL. */
@@ -50,6 +51,14 @@ const struct external_work *external_work(const struct learner *learner);
 void external_done(struct learner *learner, enum rc rc);
 /** A step was taken. False: none was due. Nearly free, but where the lane has waited for it. */
 bool external_step(struct learner *learner, uint64_t samples, double loss);
+
+/** Steps that are asked for end here, and none is asked for before external_resume(). */
+void external_pause(struct learner *learner);
+/** Goes on: EXTERNAL_STATE comes next, until external_state_taken(). Any thread. */
+void external_resume(struct learner *learner);
+void external_state_taken(struct learner *learner);
+/** EXTERNAL_ENDED is due, or nothing but what is there already comes before it. */
+bool external_is_over(struct learner *learner);
 
 /* ---- others ---- */
 

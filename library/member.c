@@ -22,7 +22,8 @@
 _Static_assert((int)EXTERNAL_STEP == GV_STEP && (int)EXTERNAL_WAITS == GV_WAITS &&
                    (int)EXTERNAL_SNAPSHOT == GV_SNAPSHOT &&
                    (int)EXTERNAL_DIFFERENCE == GV_DIFFERENCE &&
-                   (int)EXTERNAL_REPLACE == GV_REPLACE && (int)EXTERNAL_ENDED == GV_ENDED,
+                   (int)EXTERNAL_REPLACE == GV_REPLACE && (int)EXTERNAL_ENDED == GV_ENDED &&
+                   (int)EXTERNAL_STATE == GV_STATE,
                "events go out as they come in");
 
 static _Thread_local struct fault open_fault; /* of gv_open() */
@@ -42,7 +43,7 @@ const char *gv_last_error(const gv_member *member)
     return member == NULL ? open_fault.text : member->why.text;
 }
 
-static int error_of(enum rc rc)
+int member_error(enum rc rc)
 {
     if (rc == RC_NOMEM) return GV_NO_MEMORY;
     return rc == RC_USAGE || rc == RC_PARSE || rc == RC_SHAPE ? GV_USAGE : GV_FAILED;
@@ -77,6 +78,8 @@ static void answer(gv_member *member)
         node_stop(session->node, SIGTERM);
     } else if (member->call == CALL_STOP && !member->loop_is_over) {
         session->env->ops->stop(session->env);
+    } else if (member->call == CALL_STATE && !member->loop_is_over) {
+        node_ask_state(session->node);
     }
     member->call = CALL_NONE;
     CHECK(pthread_cond_signal(&member->answered) == 0);
@@ -108,7 +111,7 @@ static void *loop_main(void *context)
 }
 
 /* From the trainer's thread: the answer is there on return. */
-static void call(gv_member *member, enum member_call call)
+void member_call(gv_member *member, enum member_call call)
 {
     const uint64_t one = 1;
 
@@ -163,7 +166,7 @@ int gv_open(const char *config, gv_member **out)
     }
     *out = NULL;
     member = mem_alloc(sizeof *member);
-    if (member == NULL) return error_of(fault_set(why, RC_NOMEM, "out of memory"));
+    if (member == NULL) return member_error(fault_set(why, RC_NOMEM, "out of memory"));
     member->process = getpid();
     member->bell = -1;
     member->session.folder.lock.fd = -1;
@@ -172,7 +175,7 @@ int gv_open(const char *config, gv_member **out)
     rc = read_config(config, member, why);
     if (rc != RC_OK) {
         gv_close(member);
-        return error_of(rc);
+        return member_error(rc);
     }
     member->session.options = member->options;
     member->session.trainer = &member_trainer;
@@ -215,7 +218,7 @@ int gv_start(gv_member *member, const gv_tensor *tensors, size_t count)
     member->is_started = true;
     member->caller = pthread_self();
     rc = start(member, tensors, count);
-    return rc == RC_OK ? 0 : error_of(rc);
+    return rc == RC_OK ? 0 : member_error(rc);
 }
 
 void gv_close(gv_member *member)
@@ -227,7 +230,7 @@ void gv_close(gv_member *member)
     session = &member->session;
     if (member->has_loop) {
         external_abandon(session->learner);
-        call(member, CALL_STOP);
+        member_call(member, CALL_STOP);
         CHECK(pthread_join(member->loop, NULL) == 0);
     }
     if (session->trainer != NULL && member->is_started) {
@@ -238,6 +241,7 @@ void gv_close(gv_member *member)
         session_close(session);
         peer_folder_close(&session->folder, is_undone);
     }
+    if (!member->is_started) tensor_file_destroy(session->given);
     if (member->bell >= 0) (void)close(member->bell);
     CHECK(pthread_mutex_destroy(&member->lock) == 0);
     CHECK(pthread_cond_destroy(&member->answered) == 0);
@@ -246,36 +250,38 @@ void gv_close(gv_member *member)
     mem_free(member->tensors);
     mem_free(member->buffers);
     mem_free(member->json);
+    mem_free(member->state);
     mem_free(member);
 }
 
 /* ---- between ---- */
 
-static int refuse(gv_member *member, int error, const char *name, const char *what)
+int member_refuse(gv_member *member, int error, const char *name, const char *what)
 {
     fault_set(&member->why, RC_USAGE, "%s: %s", name, what);
     return error;
 }
 
 /* 0, or why `name` may not be called. */
-static int enter(gv_member *member, const char *name)
+int member_enter(gv_member *member, const char *name)
 {
     if (member == NULL) return GV_USAGE;
     if (member->process != getpid()) {
-        return refuse(
+        return member_refuse(
             member, GV_FORKED, name,
             "this process is a child of the one that has the member; open one here, after "
             "fork()");
     }
-    if (!member->has_loop) return refuse(member, GV_USAGE, name, "gv_start() has to succeed first");
+    if (!member->has_loop)
+        return member_refuse(member, GV_USAGE, name, "gv_start() has to succeed first");
     if (!pthread_equal(member->caller, pthread_self())) {
-        return refuse(member, GV_THREAD, name, "called from another thread than gv_start()");
+        return member_refuse(member, GV_THREAD, name, "called from another thread than gv_start()");
     }
     return 0;
 }
 
 /* What of an event is an error. */
-static int event_of(gv_member *member, enum external_event event)
+int member_event(gv_member *member, enum external_event event)
 {
     if (event != EXTERNAL_ENDED) return (int)event;
     if (!member->has_failed) return GV_ENDED;
@@ -293,38 +299,38 @@ int gv_values(const gv_member *member, size_t *parameters, size_t *buffers)
 
 int gv_poll(gv_member *member)
 {
-    const int error = enter(member, "gv_poll");
+    const int error = member_enter(member, "gv_poll");
 
-    return error != 0 ? error : event_of(member, external_next(member->session.learner));
+    return error != 0 ? error : member_event(member, external_next(member->session.learner));
 }
 
 int gv_wait(gv_member *member)
 {
-    const int error = enter(member, "gv_wait");
+    const int error = member_enter(member, "gv_wait");
     struct pollfd bell;
 
     if (error != 0) return error;
     bell = (struct pollfd){.fd = external_bell(member->session.learner), .events = POLLIN};
     for (;;) {
-        const int event = event_of(member, external_next(member->session.learner));
+        const int event = member_event(member, external_next(member->session.learner));
 
         if (event != GV_WAITS) return event;
         if (poll(&bell, 1, -1) >= 0) continue;
-        return refuse(member, errno == EINTR ? GV_INTERRUPTED : GV_FAILED, "gv_wait",
-                      strerror(errno));
+        return member_refuse(member, errno == EINTR ? GV_INTERRUPTED : GV_FAILED, "gv_wait",
+                             strerror(errno));
     }
 }
 
 int gv_step(gv_member *member, uint64_t samples, double loss)
 {
-    const int error = enter(member, "gv_step");
+    const int error = member_enter(member, "gv_step");
 
     if (error != 0) return error;
     if (!external_step(member->session.learner, samples, loss)) {
-        return refuse(member, GV_USAGE, "gv_step",
-                      "no step is due; ask gv_wait() what is, until it says GV_STEP");
+        return member_refuse(member, GV_USAGE, "gv_step",
+                             "no step is due; ask gv_wait() what is, until it says GV_STEP");
     }
-    return event_of(member, external_next(member->session.learner));
+    return member_event(member, external_next(member->session.learner));
 }
 
 /* ---- values ---- */
@@ -333,12 +339,12 @@ int gv_step(gv_member *member, uint64_t samples, double loss)
 static int enter_work(gv_member *member, const char *name, bool is_snapshot,
                       const struct external_work **work)
 {
-    const int error = enter(member, name);
+    const int error = member_enter(member, name);
 
     if (error != 0) return error;
     *work = external_work(member->session.learner);
     if (*work != NULL && ((*work)->event == EXTERNAL_SNAPSHOT) == is_snapshot) return 0;
-    return refuse(member, GV_USAGE, name, "it is not due; ask gv_wait() what is");
+    return member_refuse(member, GV_USAGE, name, "it is not due; ask gv_wait() what is");
 }
 
 static int done(gv_member *member, enum rc rc)
@@ -355,7 +361,7 @@ int gv_snapshot(gv_member *member)
     const int error = enter_work(member, "gv_snapshot", true, &work);
 
     if (error != 0) return error;
-    if (!values_are_here(member)) return refuse(member, GV_USAGE, "gv_snapshot", no_memory);
+    if (!values_are_here(member)) return member_refuse(member, GV_USAGE, "gv_snapshot", no_memory);
     return done(member, values_read(member, work->parameters_out, work->buffers_out));
 }
 
@@ -365,7 +371,7 @@ int gv_snapshot_from(gv_member *member, const float *plane)
     const int error = enter_work(member, "gv_snapshot_from", true, &work);
 
     if (error != 0) return error;
-    if (plane == NULL) return refuse(member, GV_USAGE, "gv_snapshot_from", "plane is NULL");
+    if (plane == NULL) return member_refuse(member, GV_USAGE, "gv_snapshot_from", "plane is NULL");
     if (work->parameters_out != NULL) {
         memcpy(work->parameters_out, plane, member->parameters * sizeof *plane);
     }
@@ -388,7 +394,7 @@ int gv_apply(gv_member *member)
     enum rc rc = RC_OK;
 
     if (error != 0) return error;
-    if (!values_are_here(member)) return refuse(member, GV_USAGE, "gv_apply", no_memory);
+    if (!values_are_here(member)) return member_refuse(member, GV_USAGE, "gv_apply", no_memory);
     if (work->event == EXTERNAL_REPLACE) {
         values_write(member, work->parameters, work->buffers);
     } else {
@@ -409,7 +415,7 @@ int gv_apply_into(gv_member *member, float *plane)
     const float *parameters;
 
     if (error != 0) return error;
-    if (plane == NULL) return refuse(member, GV_USAGE, "gv_apply_into", "plane is NULL");
+    if (plane == NULL) return member_refuse(member, GV_USAGE, "gv_apply_into", "plane is NULL");
     parameters = work->event == EXTERNAL_REPLACE ? work->parameters : work->difference;
     if (parameters != NULL) memcpy(plane, parameters, member->parameters * sizeof *plane);
     if (work->event == EXTERNAL_DIFFERENCE) {
@@ -424,15 +430,15 @@ int gv_apply_into(gv_member *member, float *plane)
 
 int gv_status(gv_member *member, gv_status_view *status)
 {
-    const int error = enter(member, "gv_status");
+    const int error = member_enter(member, "gv_status");
     const struct node_report *report;
     gv_status_view view;
 
     if (error != 0) return error;
     if (status == NULL || status->size < sizeof(size_t) + sizeof(uint64_t)) {
-        return refuse(member, GV_USAGE, "gv_status", "size has to be that of the struct");
+        return member_refuse(member, GV_USAGE, "gv_status", "size has to be that of the struct");
     }
-    call(member, CALL_STATUS);
+    member_call(member, CALL_STATUS);
     report = &member->report;
     view = (gv_status_view){.size = status->size,
                             .step = report->step,
@@ -454,16 +460,17 @@ int gv_status(gv_member *member, gv_status_view *status)
 
 int gv_json(gv_member *member, char *text, size_t cap, size_t *needed)
 {
-    const int error = enter(member, "gv_json");
+    const int error = member_enter(member, "gv_json");
     size_t bytes;
 
     if (error != 0) return error;
-    call(member, CALL_JSON);
-    if (member->json == NULL) return refuse(member, GV_NO_MEMORY, "gv_json", "out of memory");
+    member_call(member, CALL_JSON);
+    if (member->json == NULL)
+        return member_refuse(member, GV_NO_MEMORY, "gv_json", "out of memory");
     bytes = strlen(member->json) + 1;
     if (needed != NULL) *needed = bytes;
     if (text == NULL || cap < bytes) {
-        return refuse(member, GV_TOO_SMALL, "gv_json", "more bytes are needed");
+        return member_refuse(member, GV_TOO_SMALL, "gv_json", "more bytes are needed");
     }
     memcpy(text, member->json, bytes);
     return 0;
@@ -471,9 +478,9 @@ int gv_json(gv_member *member, char *text, size_t cap, size_t *needed)
 
 int gv_leave(gv_member *member)
 {
-    const int error = enter(member, "gv_leave");
+    const int error = member_enter(member, "gv_leave");
 
     if (error != 0) return error;
-    call(member, CALL_LEAVE);
+    member_call(member, CALL_LEAVE);
     return 0;
 }

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 /* What the trainer's thread asks of the loop's. */
-enum member_call { CALL_NONE, CALL_STATUS, CALL_JSON, CALL_LEAVE, CALL_STOP };
+enum member_call { CALL_NONE, CALL_STATUS, CALL_JSON, CALL_LEAVE, CALL_STATE, CALL_STOP };
 
 /* A tensor as it was described, at its place in the flat vector. */
 struct member_tensor {
@@ -34,8 +34,25 @@ struct gv_member {
     enum member_call call;
     struct node_report report; /* the answers */
     char *json;
+    uint8_t *state; /* of GV_STATE; NULL: it cannot be had, and why */
+    size_t state_bytes;
+    struct fault state_why;
     bool is_started, has_loop, loop_is_over, has_failed;
 };
+
+/* library/member.c */
+/** 0, or why the call `name` may not be made now: it is in gv_last_error(). */
+MUST_USE int member_enter(struct gv_member *member, const char *name);
+/** `error`, which is what the call `name` says, with `what` for gv_last_error(). */
+int member_refuse(struct gv_member *member, int error, const char *name, const char *what);
+int member_error(enum rc rc);
+/** What of an event is an error. */
+int member_event(struct gv_member *member, enum external_event event);
+/** From the trainer's thread: the answer is there on return. */
+void member_call(struct gv_member *member, enum member_call call);
+
+/* library/state.c: of struct node_events. */
+void member_on_state(void *context, uint8_t *bytes, size_t count, const struct fault *why);
 
 /* library/trainer.c */
 extern const struct session_trainer member_trainer;

@@ -278,4 +278,5 @@ const struct session_trainer member_trainer = {.check = check,
                                                .tell_chosen = tell_chosen,
                                                .events = {.on_listening = on_listening,
                                                           .on_report = session_on_report,
+                                                          .on_state = member_on_state,
                                                           .on_ended = session_on_ended}};

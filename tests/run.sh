@@ -196,7 +196,7 @@ fi
 launcher=()
 
 # Runs one target and leaves one line of verdict beside its log, as several run side by side.
-own_files='^fuzz_(cifar|csv|data_spec|gpt2|idx|image|layers|npy|options|safetensors|strategy|tokenizer|tokens|units)$'
+own_files='^fuzz_(cifar|csv|data_spec|gpt2|idx|image|layers|library|npy|options|safetensors|strategy|tokenizer|tokens|units)$'
 fuzz_one() { # fuzz_one TARGET
     local target=$1 fresh log=$logs/$1.log corpus=tests/fuzz/corpus/${1#fuzz_} verdict seconds=$fuzz_seconds
     fresh=$(mktemp -d)

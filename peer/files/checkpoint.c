@@ -20,8 +20,9 @@
 #define EXCHANGE   "peer.exchange"
 #define INPUT      "peer.input"
 #define POPULATION "peer.population"
-/* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot. */
+/* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot, and who averages. */
 #define ONCE        "once"
+#define METHOD      "method"
 #define STATE_BYTES (UINT64_C(64) << 30)
 
 enum { COUNT_SAMPLES, COUNT_ROUND, COUNT_OWN_STEPS, COUNTS_COUNT };
@@ -124,6 +125,9 @@ static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *lea
         snprintf(once, sizeof once, "%llu", (unsigned long long)checkpoint->once_steps);
         rc = tensor_file_set(file, ONCE, once);
     }
+    if (rc == RC_OK && checkpoint->method[0] != '\0') {
+        rc = tensor_file_set(file, METHOD, checkpoint->method);
+    }
     if (rc == RC_OK) rc = add_population(&checkpoint->population, file);
     if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     view.shape[0] = checkpoint->exchange_bytes;
@@ -143,18 +147,26 @@ static enum rc put_file(struct env *env, const char *name, struct tensor_file *f
     return env->ops->store_put(env, name, pieces, pieces_count, why);
 }
 
-static enum rc save_state(struct env *env, struct learner *learner,
+/* The state file, and the planes that it borrows. */
+struct state_file {
+    struct tensor_file *file;
+    float *parameters, *buffers, *input;
+};
+
+static enum rc fill_state(struct state_file *state, struct learner *learner,
                           const struct checkpoint *checkpoint, struct fault *why)
 {
     const struct schema *schema = learner->ops->schema(learner);
-    struct tensor_file *file = tensor_file_create();
-    float *parameters = mem_aligned(schema->values[SECTION_PARAMETERS] * sizeof(float));
-    float *buffers = mem_aligned(schema->values[SECTION_BUFFERS] * sizeof(float));
-    float *input = mem_aligned(schema->values[SECTION_INPUT] * sizeof(float));
-    enum rc rc = RC_NOMEM;
+    struct tensor_file *file = state->file = tensor_file_create();
+    enum rc rc;
 
-    fault_set(why, rc, "cannot write a checkpoint: out of memory");
-    if (file == NULL || parameters == NULL || buffers == NULL || input == NULL) goto out;
+    state->parameters = mem_aligned(schema->values[SECTION_PARAMETERS] * sizeof(float));
+    state->buffers = mem_aligned(schema->values[SECTION_BUFFERS] * sizeof(float));
+    state->input = mem_aligned(schema->values[SECTION_INPUT] * sizeof(float));
+    if (file == NULL || state->parameters == NULL || state->buffers == NULL ||
+        state->input == NULL) {
+        return fault_set(why, RC_NOMEM, "cannot write a checkpoint: out of memory");
+    }
     rc = add_peer(checkpoint, learner, file);
     if (rc == RC_OK) {
         rc = add_planes(rule_names, checkpoint->rule, checkpoint->rule_count,
@@ -168,20 +180,70 @@ static enum rc save_state(struct env *env, struct learner *learner,
         rc = add_planes(held_names, checkpoint->held, checkpoint->held_count,
                         checkpoint->rule_values, file);
     }
-    if (rc == RC_OK) rc = add_sections(learner, file, parameters, buffers);
-    if (rc == RC_OK) rc = add_input(learner, file, input);
+    if (rc == RC_OK) rc = add_sections(learner, file, state->parameters, state->buffers);
+    if (rc == RC_OK) rc = add_input(learner, file, state->input);
     if (rc == RC_OK) rc = learner->ops->save(learner, file);
-    if (rc != RC_OK) {
-        fault_set(why, rc, "cannot write a checkpoint: %s", rc_text(rc));
-        goto out;
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot write a checkpoint: %s", rc_text(rc));
+}
+
+static void state_file_deinit(struct state_file *state)
+{
+    tensor_file_destroy(state->file);
+    mem_free(state->parameters);
+    mem_free(state->buffers);
+    mem_free(state->input);
+}
+
+static enum rc save_state(struct env *env, struct learner *learner,
+                          const struct checkpoint *checkpoint, struct fault *why)
+{
+    struct state_file state = {0};
+    enum rc rc = fill_state(&state, learner, checkpoint, why);
+
+    if (rc == RC_OK) {
+        crash_point(CRASH_CHECKPOINT_ENCODED);
+        rc = put_file(env, checkpoint->is_given_up ? CHECKPOINT_STATE_BEFORE : STATE_FILE,
+                      state.file, why);
     }
-    crash_point(CRASH_CHECKPOINT_ENCODED);
-    rc = put_file(env, checkpoint->is_given_up ? CHECKPOINT_STATE_BEFORE : STATE_FILE, file, why);
-out:
-    tensor_file_destroy(file);
-    mem_free(parameters);
-    mem_free(buffers);
-    mem_free(input);
+    state_file_deinit(&state);
+    return rc;
+}
+
+/* All of them, one behind the other; NULL: out of memory. */
+static uint8_t *join_pieces(const struct piece *pieces, size_t pieces_count, size_t *count)
+{
+    uint8_t *bytes;
+    size_t at = 0;
+
+    *count = 0;
+    for (size_t i = 0; i < pieces_count; i++) {
+        *count += pieces[i].count;
+    }
+    bytes = mem_raw(*count);
+    for (size_t i = 0; i < pieces_count && bytes != NULL; i++) {
+        memcpy(bytes + at, pieces[i].bytes, pieces[i].count);
+        at += pieces[i].count;
+    }
+    return bytes;
+}
+
+enum rc checkpoint_encode(struct learner *learner, const struct checkpoint *checkpoint,
+                          uint8_t **bytes, size_t *count, struct fault *why)
+{
+    struct state_file state = {0};
+    const struct piece *pieces;
+    size_t pieces_count;
+    uint8_t *joined = NULL;
+    enum rc rc = fill_state(&state, learner, checkpoint, why);
+
+    if (rc == RC_OK) {
+        rc = tensor_file_encode(state.file, &pieces, &pieces_count);
+        if (rc == RC_OK) joined = join_pieces(pieces, pieces_count, count);
+        if (joined == NULL)
+            rc = fault_set(why, RC_NOMEM, "cannot write a checkpoint: out of memory");
+    }
+    if (rc == RC_OK) *bytes = joined;
+    state_file_deinit(&state);
     return rc;
 }
 
@@ -212,6 +274,25 @@ MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
 
 /* ---- loading ---- */
 
+/* Whose bytes they are, and what to do about them. */
+struct source {
+    const char *name, *is_foreign, *is_of_others, *advice;
+};
+
+static const struct source of_folder = {
+    .name = STATE_FILE,
+    .is_foreign = "is not a grapevine checkpoint; give another --out or move it away",
+    .is_of_others = "holds a model for other data than --data is now; bring the old data back, or "
+                    "take another --out",
+    .advice = "move it away to start over"};
+
+static const struct source of_program = {
+    .name = "the state",
+    .is_foreign = "is none that gv_state() gave",
+    .is_of_others = "is of a model with other tensors than were described; restore one of this "
+                    "model, or none",
+    .advice = "restore another, or none"};
+
 static enum rc load_section(struct learner *learner, const struct tensor_file *file,
                             const char *name, enum section section)
 {
@@ -232,6 +313,7 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     const struct tensor_view *exchange = tensor_file_find(file, EXCHANGE);
     const char *lineage = tensor_file_get(file, "lineage");
     const char *once = tensor_file_get(file, ONCE);
+    const char *method = tensor_file_get(file, METHOD);
     uint64_t values[COUNTS_COUNT];
 
     if (once != NULL && !units_parse_count(once, &checkpoint->once_steps)) return RC_FORMAT;
@@ -241,6 +323,9 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
         return RC_FORMAT;
     }
     memcpy(values, counts->bytes, sizeof values);
+    if (method != NULL) {
+        snprintf(checkpoint->method, sizeof checkpoint->method, "%s", method);
+    }
     checkpoint->model_samples = values[COUNT_SAMPLES];
     checkpoint->round = values[COUNT_ROUND];
     checkpoint->own_steps = values[COUNT_OWN_STEPS];
@@ -284,7 +369,8 @@ static enum rc load_planes(const struct tensor_file *file, const char *const *na
 }
 
 static enum rc load_all(struct learner *learner, const struct tensor_file *file,
-                        struct checkpoint *checkpoint, struct fault *why)
+                        struct checkpoint *checkpoint, const struct source *source,
+                        struct fault *why)
 {
     const char *form = tensor_file_get(file, "format");
     const char *schema = tensor_file_get(file, "schema");
@@ -292,16 +378,11 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
     enum rc rc;
 
     if (form == NULL || strcmp(form, STATE_FORM) != 0) {
-        return fault_set(why, RC_FORMAT,
-                         "%s is not a grapevine checkpoint; give another --out or move it away",
-                         STATE_FILE);
+        return fault_set(why, RC_FORMAT, "%s %s", source->name, source->is_foreign);
     }
     if (schema == NULL || !digest_parse(schema, &digest) ||
         !digest_is_equal(digest, schema_digest(learner->ops->schema(learner)))) {
-        return fault_set(why, RC_MISMATCH,
-                         "%s holds a model for other data than --data is now; bring the old data "
-                         "back, or take another --out",
-                         STATE_FILE);
+        return fault_set(why, RC_MISMATCH, "%s %s", source->name, source->is_of_others);
     }
     rc = load_peer(file, checkpoint);
     if (rc == RC_OK) {
@@ -324,16 +405,35 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
         checkpoint->has_input = true;
     }
     if (rc != RC_OK) {
-        return fault_set(why, rc, "%s is incomplete: %s; move it away to start over", STATE_FILE,
-                         rc_text(rc));
+        return fault_set(why, rc, "%s is incomplete: %s; %s", source->name, rc_text(rc),
+                         source->advice);
     }
     return learner->ops->load(learner, file, why);
+}
+
+static enum rc take(const struct tensor_file *file, const struct source *source,
+                    struct learner *learner, struct checkpoint *checkpoint, struct fault *why)
+{
+    struct checkpoint loaded = {0};
+    enum rc rc = load_all(learner, file, &loaded, source, why);
+
+    if (rc == RC_OK) {
+        *checkpoint = loaded;
+    } else {
+        checkpoint_deinit(&loaded);
+    }
+    return rc;
+}
+
+enum rc checkpoint_take(const struct tensor_file *file, struct learner *learner,
+                        struct checkpoint *checkpoint, struct fault *why)
+{
+    return take(file, &of_program, learner, checkpoint, why);
 }
 
 MUST_USE enum rc checkpoint_load(struct env *env, struct learner *learner,
                                  struct checkpoint *checkpoint, struct fault *why)
 {
-    struct checkpoint loaded = {0};
     struct tensor_file *file = NULL;
     void *bytes = NULL;
     size_t count = 0;
@@ -345,13 +445,8 @@ MUST_USE enum rc checkpoint_load(struct env *env, struct learner *learner,
         mem_free(bytes);
         return rc;
     }
-    rc = load_all(learner, file, &loaded, why);
+    rc = take(file, &of_folder, learner, checkpoint, why);
     tensor_file_destroy(file);
-    if (rc == RC_OK) {
-        *checkpoint = loaded;
-    } else {
-        checkpoint_deinit(&loaded);
-    }
     return rc;
 }
 

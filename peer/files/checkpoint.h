@@ -19,6 +19,8 @@
 #define CHECKPOINT_STATE_BEFORE "state.before.safetensors"
 #define CHECKPOINT_MODEL_BEFORE "model.before.safetensors"
 
+enum { CHECKPOINT_METHOD_BYTES = 32 };
+
 /* Of population-based training. */
 struct checkpoint_population {
     bool is_there;
@@ -29,12 +31,13 @@ struct checkpoint_population {
 /* What belongs to the peer rather than to its learner. */
 struct checkpoint {
     struct digest lineage;
-    uint64_t model_samples; /* behind the model, before and with us */
-    uint64_t round;         /* next group round */
-    uint64_t own_steps;     /* taken by this peer itself, over restarts: what goals count */
-    bool is_given_up;       /* for a save: another model takes its place */
-    bool has_input;         /* after a load: how the input is normalised was in it */
-    uint64_t once_steps;    /* one-shot: own_steps when its one average was made; 0: it was not */
+    char method[CHECKPOINT_METHOD_BYTES]; /* strategy.h's name of who averages; "": not said */
+    uint64_t model_samples;               /* behind the model, before and with us */
+    uint64_t round;                       /* next group round */
+    uint64_t own_steps;  /* taken by this peer itself, over restarts: what goals count */
+    bool is_given_up;    /* for a save: another model takes its place */
+    bool has_input;      /* after a load: how the input is normalised was in it */
+    uint64_t once_steps; /* one-shot: own_steps when its one average was made; 0: it was not */
     struct checkpoint_population population;
     uint8_t *exchange; /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;
@@ -63,6 +66,13 @@ MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
 /** RC_NOT_FOUND: nothing there, a fresh start. Anything else: damaged or of another model; `why`
  *  says what to do. On RC_OK the learner goes on where the checkpoint was taken. */
 MUST_USE enum rc checkpoint_load(struct env *env, struct learner *learner,
+                                 struct checkpoint *checkpoint, struct fault *why);
+/** The bytes of the state file, from mem_*, for who keeps them elsewhere. Training lane, likewise.
+ *  RC_NONFINITE, RC_NOMEM, what the learner says. */
+MUST_USE enum rc checkpoint_encode(struct learner *learner, const struct checkpoint *checkpoint,
+                                   uint8_t **bytes, size_t *count, struct fault *why);
+/** What these bytes say, decoded: as checkpoint_load(), RC_FORMAT if they are of something else. */
+MUST_USE enum rc checkpoint_take(const struct tensor_file *file, struct learner *learner,
                                  struct checkpoint *checkpoint, struct fault *why);
 void checkpoint_deinit(struct checkpoint *checkpoint);
 

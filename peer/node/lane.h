@@ -31,6 +31,8 @@ struct border_job {
     struct peer_id *members;
     size_t members_count;
     struct checkpoint checkpoint;
+    uint8_t *state; /* of border_state: encoded, from mem_* */
+    size_t state_bytes;
 };
 
 /* As far as others tell works apart. */
@@ -82,7 +84,7 @@ extern const struct border_work border_nothing_left, border_goal, border_steps; 
 extern const struct border_work border_keep, border_rollback;                   /* keep.c */
 extern const struct border_work border_pull;                                    /* pull.c */
 extern const struct border_work border_first_shard, border_reshard;             /* shard.c */
-extern const struct border_work border_checkpoint;                              /* checkpoint.c */
+extern const struct border_work border_checkpoint, border_state;                /* checkpoint.c */
 extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
 extern const struct border_work border_answer;                                  /* answer.c */
 /* node/rounds/border.c */

@@ -154,6 +154,8 @@ struct node_events {
     /** SIGHUP: read again what the user has in files, as the lists behind `admission`. NULL: there
      *  is nothing. */
     void (*on_reload)(void *context);
+    /** What node_ask_state() wanted: takes `bytes`, from mem_*. NULL: `why` it cannot be had. */
+    void (*on_state)(void *context, uint8_t *bytes, size_t count, const struct fault *why);
     /** The node is done; stop the env, then destroy the node. */
     void (*on_ended)(void *context, const struct node_result *result);
 };
@@ -166,6 +168,9 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
 void node_destroy(struct node *node);
 /** Goodbye, last checkpoint, end. A second call gives up the checkpoint. */
 void node_stop(struct node *node, int signal);
+/** What a checkpoint would hold, at the next step border, by events.on_state(): no step is taken
+ *  before. Never, where the node ends first. */
+void node_ask_state(struct node *node);
 /** Somebody of this swarm may be at `address`: worth a dial while this peer is alone. */
 void node_meet(struct node *node, const char *address);
 

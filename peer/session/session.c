@@ -137,10 +137,27 @@ static enum rc tell_damaged(const struct session *session, struct fault *why)
                      out, damage.text, out);
 }
 
+/* What rounds remember means something to the method that wrote it alone. */
+static enum rc resume_given(struct session *session, struct fault *why)
+{
+    const char *method = session->strategy.name;
+    enum rc rc = checkpoint_take(session->given, session->learner, &session->checkpoint, why);
+
+    tensor_file_destroy(session->given);
+    session->given = NULL;
+    session->is_resumed = rc == RC_OK;
+    if (rc != RC_OK || strcmp(session->checkpoint.method, method) == 0) return rc;
+    return fault_set(why, RC_MISMATCH,
+                     "the state is of averaging %s, and this member has %s; take that, or restore "
+                     "none",
+                     session->checkpoint.method, method);
+}
+
 static enum rc resume(struct session *session, struct fault *why)
 {
     enum rc rc;
 
+    if (session->given != NULL) return resume_given(session, why);
     if (session->journal == NULL) return session->trainer->begin(session, why);
     rc = checkpoint_load(session->env, session->learner, &session->checkpoint, why);
     session->is_resumed = rc == RC_OK;
@@ -293,6 +310,7 @@ void session_close(struct session *session)
     session->env = NULL; /* what is logged from here on goes to the terminal alone */
     journal_destroy(session->journal);
     checkpoint_deinit(&session->checkpoint);
+    tensor_file_destroy(session->given);
     if (session->learner != NULL) session->learner->ops->destroy(session->learner);
     if (session->backend != NULL) backend_destroy(session->backend);
     credentials_deinit(&session->credentials);

@@ -61,6 +61,7 @@ struct session {
     struct supervisor supervisor;
     struct json *settings; /* told to who asks */
     char classes[HELLO_SPEC_MAX], host[UV_HOST_BYTES];
+    struct tensor_file *given; /* to go on from, not from the folder's checkpoint; NULL: none */
     struct checkpoint checkpoint;
     bool is_within; /* see struct uv_env_options */
     bool is_resumed, is_json, has_ended;

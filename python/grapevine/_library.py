@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 ABI = 1
-STEP, WAITS, SNAPSHOT, DIFFERENCE, REPLACE, ENDED = range(6)
-USAGE, INTERRUPTED = -1, -6
+STEP, WAITS, SNAPSHOT, DIFFERENCE, REPLACE, ENDED, STATE = range(7)
+USAGE, FAILED, INTERRUPTED = -1, -4, -6
 PARAMETER, BUFFER = 0, 1
 F32, F16, BF16 = range(3)
 RANK_MAX, NAME_MAX = 4, 63
@@ -43,6 +43,9 @@ CALLS = {
     "gv_snapshot_from": [c_void_p, c_void_p],
     "gv_apply": [c_void_p],
     "gv_apply_into": [c_void_p, c_void_p],
+    "gv_ask_state": [c_void_p],
+    "gv_state": [c_void_p, c_void_p, c_size_t, POINTER(c_size_t)],
+    "gv_restore": [c_void_p, c_void_p, c_size_t],
     "gv_status": [c_void_p, POINTER(StatusView)],
     "gv_json": [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
     "gv_leave": [c_void_p],
@@ -111,6 +114,14 @@ class Member:
             if needed.value <= cap:
                 self.check(code)
             cap = 2 * needed.value
+
+    def state_bytes(self) -> int:
+        """After STATE: how many bytes gv_state() gives."""
+        needed = c_size_t()
+        self.calls.gv_state(self.handle, None, 0, byref(needed))
+        if needed.value == 0:  # there is none, and that was the call that says why
+            raise GrapevineError(self.calls.gv_last_error(self.handle).decode(errors="replace"), FAILED)
+        return needed.value
 
     def close(self) -> None:
         handle, self.handle = self.handle, None

@@ -14,6 +14,9 @@ from . import _library as gv
 from .values import Values, array_values
 
 
+STATE_VERSION = 2  # of state_dict()
+
+
 @dataclass(frozen=True)
 class Status:
     """As of now. step: of the swarm's model; samples, own_steps: of this member. consensus_distance: relative, NaN where
@@ -63,6 +66,7 @@ class Swarm:
         self._settings = dict(settings)
         self._member = gv.Member(config_text(settings))
         self._values: Optional[Values] = None
+        self._restored: Any = None
         self._is_over = False
         self._seen = 0
         self._loss = 0.0
@@ -183,6 +187,7 @@ class Swarm:
             self._settings.update(averaging="allreduce", robust=self._settings.get("robust", "none"))
             self._member.close()
             self._member = gv.Member(config_text(self._settings))
+            self._restore()
         self._start(array_values(arrays))
 
     def _round(self) -> bool:
@@ -200,18 +205,47 @@ class Swarm:
     # ---- checkpoints, and the end ----
 
     def state_dict(self) -> Dict[str, Any]:
-        """For the program's own checkpoint: where the swarm stood, and the folder that has what rounds must remember."""
-        now = self.status
-        return {"version": 1, "step": now.step, "samples": now.samples, "out": self._settings.get("out")}
+        """For the program's own checkpoint, between two steps: all that goes on with this member, its values and what
+        rounds remember of it, as one uint8 tensor (bytes where the values are arrays). Take it before the copies of the
+        model and the optimizer that go with it: a round may end here. Once the swarm is over `state` is None."""
+        if self._values is None:
+            raise gv.GrapevineError("state_dict: not joined yet; call wrap() or average() first")
+        return {"version": STATE_VERSION, "state": None if self._is_over else self._take_state()}
+
+    def _take_state(self) -> Any:
+        member, values = self._member, self._values
+        assert values is not None
+        self._serve(member.check(member.calls.gv_ask_state(member.handle)), gv.STATE)
+        if self._is_over:
+            return None
+        count = member.state_bytes()
+        state, address = values.room_for_state(count)
+        member.check(member.calls.gv_state(member.handle, address, count, None))
+        self._serve(member.wait())
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Before wrap(): checks that the folder of `out` is the one that the checkpoint was written beside. A member
-        resumes from that folder when it starts, and takes the swarm's model where that is further."""
-        if state.get("version") != 1:
-            raise gv.GrapevineError("load_state_dict: not a state of this version; leave it out, and resume from `out`")
-        if state["out"] != self._settings.get("out"):
-            raise gv.GrapevineError(f"load_state_dict: the checkpoint goes with out={state['out']!r}, and this member has "
-                                    f"out={self._settings.get('out')!r}; join with that folder")
+        """Before wrap(), take() or average(): go on from what state_dict() gave. The values come with the first of those
+        calls, and with them the counts, the round and what the method remembers; if the swarm is further, its model.
+        GrapevineError for a damaged one here, for one of another model or method there; nothing changes then."""
+        if self._values is not None:
+            raise gv.GrapevineError("load_state_dict: call it before wrap(), take() or average()")
+        if state.get("version") != STATE_VERSION:
+            raise gv.GrapevineError("load_state_dict: not a state of this version of grapevine; leave it out")
+        self._restored = state.get("state")
+        self._restore()
+
+    def _restore(self) -> None:
+        state, member = self._restored, self._member
+        if state is None:
+            return
+        if hasattr(state, "data_ptr"):
+            state = state.cpu().contiguous()
+            address, count = state.data_ptr(), state.numel() * state.element_size()
+        else:
+            state = bytes(state)
+            address, count = state, len(state)
+        member.check(member.calls.gv_restore(member.handle, address, count))
 
     def leave(self) -> None:
         """Say goodbye, with a last checkpoint; returns when that is done. Then the model is the program's alone."""
@@ -240,11 +274,11 @@ class Swarm:
         self._values = values
         self._serve(member.wait())
 
-    def _serve(self, event: int) -> None:
-        """Until a step is due, or the member has ended."""
+    def _serve(self, event: int, wanted: int = gv.STEP) -> None:
+        """Until a step is due, or what else is wanted, or the member has ended."""
         member, values = self._member, self._values
         assert values is not None
-        while event != gv.STEP:
+        while event != wanted:
             if event == gv.ENDED:
                 self._is_over = True
                 return

@@ -50,6 +50,11 @@ class ModelValues(Values):
                     at += tensor.numel()
         return result
 
+    def room_for_state(self, count: int) -> Tuple[torch.Tensor, int]:
+        """A tensor: torch.load() takes it back also with weights_only."""
+        room = torch.empty(count, dtype=torch.uint8)
+        return room, room.data_ptr()
+
     def room(self) -> torch.Tensor:
         if self.plane is None:
             count = sum(t.numel() for _, t in self.of)

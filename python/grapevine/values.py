@@ -54,6 +54,11 @@ class Values:
             tensor.values = entry.address or None
         return array
 
+    def room_for_state(self, count: int) -> Tuple[Any, int]:
+        """What a state is kept as, and where its bytes go."""
+        room = bytearray(count)
+        return room, ctypes.addressof(ctypes.c_char.from_buffer(room))
+
     def snapshot(self, member: gv.Member) -> None:
         member.check(member.calls.gv_snapshot(member.handle))
 

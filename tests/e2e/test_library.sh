@@ -8,8 +8,8 @@ begin "$1"
 toy=$(dirname "$gv")/toy library=$(dirname "$gv")/libgrapevine.so
 
 # The interface: a name that goes, or a struct that changes, breaks programs that are there. See GV_ABI.
-calls="gv_abi gv_apply gv_apply_into gv_close gv_json gv_last_error gv_leave gv_open gv_poll gv_snapshot gv_snapshot_from gv_start gv_status
-gv_step gv_values gv_version gv_wait"
+calls="gv_abi gv_apply gv_apply_into gv_ask_state gv_close gv_json gv_last_error gv_leave gv_open gv_poll gv_restore gv_snapshot
+gv_snapshot_from gv_start gv_state gv_status gv_step gv_values gv_version gv_wait"
 checks=$((checks + 1))
 [ "$(nm -D --defined-only "$library" | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort | xargs)" = "$(xargs <<<"$calls")" ] ||
     bad "the shared object gives away: $(nm -D --defined-only "$library" | awk '{ print $3 }' | xargs)"
@@ -26,6 +26,49 @@ cc -std=c99 -pedantic -Wall -Werror -I "$root/include" sizes.c -o sizes || bad "
 c++ -x c++ -std=c++11 -pedantic -Wall -Werror -fsyntax-only -I "$root/include" sizes.c || bad "the header in C++"
 checks=$((checks + 3))
 [ "$(./sizes)" = "1 48 248 80" ] || bad "structs of another size: $(./sizes)"
+
+# Installed, moved elsewhere, and found there by pkg-config and by CMake: the example as a program of each kind. The archive gives
+# away no more names than the shared object does.
+installs() {
+    local build prefix libs kind
+    build=$(dirname "$gv") prefix=$folder/moved
+    cmake --install "$build" --component library --prefix "$folder/there" >install.log 2>&1 || bad "$(tail -n 3 install.log)"
+    mv there moved
+    libs=$(dirname "$(find "$prefix" -name libgrapevine.a)")
+    checks=$((checks + 1))
+    [ "$(nm -g --defined-only "$libs/libgrapevine.a" | awk '$2 ~ /[A-Z]/ { print $3 }' | sort | xargs)" = "$(xargs <<<"$calls")" ] ||
+        bad "the archive gives away: $(nm -g --defined-only "$libs/libgrapevine.a" | awk '$2 ~ /[A-Z]/ { print $3 }' | xargs)"
+    found() { PKG_CONFIG_PATH=$libs/pkgconfig pkg-config --define-variable=prefix="$prefix" "$@" grapevine; }
+    # shellcheck disable=SC2046
+    {
+        cc "$root/examples/c/toy.c" $(found --cflags --libs) -o of_pc_shared || bad "pkg-config, the shared library"
+        cc "$root/examples/c/toy.c" $(found --static --cflags --libs | sed 's/-lgrapevine/-l:libgrapevine.a/') -o of_pc_static ||
+            bad "pkg-config --static, the archive"
+    }
+    mkdir consumer
+    cat >consumer/CMakeLists.txt <<CMAKE
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES C)
+find_package(grapevine 0.1 REQUIRED)
+foreach(kind grapevine static)
+    add_executable(of_cmake_\${kind} $root/examples/c/toy.c)
+    target_link_libraries(of_cmake_\${kind} PRIVATE grapevine::\${kind})
+endforeach()
+CMAKE
+    if cmake -S consumer -B consumer/build -DCMAKE_PREFIX_PATH="$prefix" >cmake.log 2>&1 && cmake --build consumer/build >>cmake.log 2>&1; then
+        mv consumer/build/of_cmake_* .
+    else
+        bad "find_package(grapevine): $(tail -n 5 cmake.log)"
+    fi
+    for kind in pc_shared pc_static cmake_grapevine cmake_static; do
+        checks=$((checks + 2))
+        LD_LIBRARY_PATH=$libs "./of_$kind" 1 averaging=none steps=3 listen=127.0.0.1:0 >kind.out 2>&1 && grep -q '^ended' kind.out ||
+            bad "$kind does not run: $(tail -n 2 kind.out)"
+        case $kind in *static) [[ $(readelf -d "of_$kind") != *libgrapevine* ]] ;; *) [[ $(readelf -d "of_$kind") == *libgrapevine.so.1* ]] ;; esac ||
+            bad "$kind is linked with another library"
+    done
+}
+if [ -e "$(dirname "$gv")/libgrapevine.a" ]; then installs; else echo "not tried: installing, as this build has no libgrapevine.a"; fi
 
 member() { # member NAME SLOPE SETTING...
     local name=$1

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -102,6 +103,39 @@ def train(name, told, settings, move=None):
     return status.rounds_ok, status.samples, weights
 
 
+def steps_of_its_own(swarm, model, optimizer, first, last):
+    """Each with a batch that its number says."""
+    for step in range(first, last):
+        x = torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist(), swarm.step, swarm.samples
+
+
+def wrapped(checkpoint=None):
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    swarm = grapevine.join(listen="127.0.0.1:0", averaging="diloco:H=4")
+    if checkpoint is not None:
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        swarm.load_state_dict(checkpoint["swarm"])
+        for p in model.parameters():  # the values come with the state
+            p.data.zero_()
+    swarm.wrap(optimizer, model)
+    return swarm, model, optimizer
+
+
+def train_until_killed(path, is_saved):
+    swarm, model, optimizer = wrapped()
+    steps_of_its_own(swarm, model, optimizer, 0, 10)
+    torch.save({"swarm": swarm.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    is_saved.set()
+    steps_of_its_own(swarm, model, optimizer, 10, sys.maxsize)
+
+
 def to_float64(model):
     model.double()
 
@@ -141,6 +175,52 @@ class Binding(unittest.TestCase):
         a, b = swarm_of_two(train_through_plane)
         self.assertGreaterEqual(a[0], 15, a)
         self.near(a[2], b[2], 0.2)
+
+    @needs_torch
+    def test_who_is_killed_goes_on_from_its_own_checkpoint_to_the_bit(self):
+        context = multiprocessing.get_context("spawn")
+        is_saved = context.Event()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "checkpoint.pt")
+            killed = context.Process(target=train_until_killed, args=(path, is_saved))
+            killed.start()
+            is_saved.wait()
+            os.kill(killed.pid, signal.SIGKILL)
+            killed.join()
+            checkpoint = torch.load(path)
+        whole, again = wrapped(), wrapped(checkpoint)
+        expected = steps_of_its_own(*whole, 0, 16)
+        self.assertEqual(again[0].step, 10)
+        self.assertEqual(steps_of_its_own(*again, 10, 16), expected)
+        again[0].leave()
+        whole[0].leave()
+        self.assertIsNone(again[0].state_dict()["state"])
+
+    def test_a_state_is_refused_where_it_does_not_belong(self):
+        swarm = grapevine.join(listen="127.0.0.1:0")
+        with self.assertRaisesRegex(grapevine.GrapevineError, "not joined"):
+            swarm.state_dict()
+        swarm.take(numpy.full(3, 7, numpy.float32))
+        state = swarm.state_dict()
+        with self.assertRaisesRegex(grapevine.GrapevineError, "before wrap"):
+            swarm.load_state_dict(state)
+        swarm.close()
+        again = grapevine.join(listen="127.0.0.1:0")
+        again.load_state_dict(state)
+        array = numpy.zeros(3, numpy.float32)
+        again.take(array)
+        self.assertEqual(array.tolist(), [7, 7, 7])
+        again.close()
+        other = grapevine.join(listen="127.0.0.1:0")
+        with self.assertRaisesRegex(grapevine.GrapevineError, "version"):
+            other.load_state_dict({})
+        state["state"][100] ^= 1
+        with self.assertRaisesRegex(grapevine.GrapevineError, "damaged"):
+            other.load_state_dict(state)
+        state["state"][100] ^= 1
+        other.load_state_dict(state)
+        with self.assertRaisesRegex(grapevine.GrapevineError, "other tensors"):
+            other.take(numpy.zeros(4, numpy.float32))
 
     def test_ctrl_c_ends_a_wait(self):
         swarm = grapevine.join(**QUIET)

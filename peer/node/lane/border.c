@@ -156,6 +156,7 @@ void lane_destroy(struct node *node)
     if (lane == NULL) return;
     checkpoint_deinit(&lane->job.checkpoint);
     mem_free(lane->job.members);
+    mem_free(lane->job.state);
     mem_free(lane->kept);
     mem_free(lane->spare);
     mem_free(lane->pulls.own);

@@ -3,6 +3,8 @@
 
 #include "base/crash_point.h"
 
+#include <stdio.h>
+
 /* The first of several, and one that fails for another reason: the rest says nothing new. */
 static void tell_failure(struct node *node, const struct border_job *job)
 {
@@ -51,11 +53,14 @@ static bool is_due(struct node *node)
 
 struct checkpoint lane_checkpoint(const struct node *node)
 {
-    return (struct checkpoint){.lineage = node->lineage,
-                               .model_samples = node->model_samples,
-                               .own_steps = node->own_steps,
-                               .once_steps = node->once_steps,
-                               .population = models_population_kept(node)};
+    struct checkpoint checkpoint = {.lineage = node->lineage,
+                                    .model_samples = node->model_samples,
+                                    .own_steps = node->own_steps,
+                                    .once_steps = node->once_steps,
+                                    .population = models_population_kept(node)};
+
+    snprintf(checkpoint.method, sizeof checkpoint.method, "%s", node->options.strategy->name);
+    return checkpoint;
 }
 
 static enum border_next prepare(struct node *node, struct border_job *job)
@@ -73,14 +78,21 @@ void lane_save(struct border_job *job)
                               node->options.model_context, &job->why);
 }
 
+/* What was read stands still no longer. */
+static void let_go(struct node *node, struct border_job *job)
+{
+    checkpoint_deinit(&job->checkpoint);
+    if (node->round != NULL) round_hold(node->round, false);
+    if (job->rc == RC_NONFINITE) node->lane->wants_rollback = true;
+}
+
 static void done(struct node *node, struct border_job *job)
 {
     bool is_last = node->state == NODE_LEAVING;
     struct lane_state *lane = node->lane;
 
     crash_point(CRASH_CHECKPOINT_DONE);
-    checkpoint_deinit(&job->checkpoint);
-    if (node->round != NULL) round_hold(node->round, false);
+    let_go(node, job);
     if (job->rc == RC_OK) {
         tell_success(node);
         lane->checkpoint_failures = 0;
@@ -97,7 +109,6 @@ static void done(struct node *node, struct border_job *job)
         lane->checkpoint_due_ns = node_now(node) + (node->options.checkpoint_every_ns << doubling);
         tell_failure(node, job);
     }
-    if (job->rc == RC_NONFINITE) lane->wants_rollback = true;
     if (is_last) lane->has_last_checkpoint = true;
 }
 
@@ -108,3 +119,38 @@ const struct border_work border_checkpoint = {.name = "checkpoint",
                                               .prepare = prepare,
                                               .run = lane_save,
                                               .done = done};
+
+/* ---- the same bytes, for who asks ---- */
+
+void node_ask_state(struct node *node)
+{
+    node->lane->wants_state = true;
+    node_continue(node);
+}
+
+static bool wants_state(struct node *node)
+{
+    return node->lane->wants_state && node->has_lineage && !rounds_are_settling(node);
+}
+
+static void encode(struct border_job *job)
+{
+    job->rc = checkpoint_encode(job->node->lane->learner, &job->checkpoint, &job->state,
+                                &job->state_bytes, &job->why);
+}
+
+static void tell_state(struct node *node, struct border_job *job)
+{
+    let_go(node, job);
+    node->lane->wants_state = false;
+    node->events.on_state(node->events.context, job->state, job->state_bytes, &job->why);
+    job->state = NULL;
+}
+
+const struct border_work border_state = {.name = "state",
+                                         .states = BORDER_TRAINING | BORDER_LEAVING,
+                                         .kind = BORDER_CHECKPOINT,
+                                         .when = wants_state,
+                                         .prepare = prepare,
+                                         .run = encode,
+                                         .done = tell_state};

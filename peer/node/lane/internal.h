@@ -92,6 +92,7 @@ struct lane_state {
     uint64_t checkpoint_due_ns;
     uint32_t checkpoint_failures;
     enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
+    bool wants_state;        /* node_ask_state(); no step is taken meanwhile */
     bool has_before;         /* a model given up is on disk, and no checkpoint was made since */
 
     /* tracking.c, quasi_global.c, pull.c */

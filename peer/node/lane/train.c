@@ -122,7 +122,8 @@ const struct border_work border_goal = {
 /* At the goal the last round is waited for. */
 static bool takes_steps(struct node *node)
 {
-    return !rounds_wait_for_peers(node) && !rounds_wait(node) && !node->goal.is_reached;
+    return !rounds_wait_for_peers(node) && !rounds_wait(node) && !node->goal.is_reached &&
+           !node->lane->wants_state;
 }
 
 /* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.

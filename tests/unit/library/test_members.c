@@ -3,9 +3,7 @@
  * one model in the end; what is misused is an error; what NaN does; a fork; signals.
  */
 #include "tests/check.h"
-#include "tests/scratch.h"
-
-#include "include/grapevine.h"
+#include "tests/unit/library/toy.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,72 +13,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { WIDTH = 300, MEANS = 3 };
-
-/* A toy: values go a tenth of the way to `pull` at each step. */
-struct toy {
-    float weight[WIDTH];
-    float mean[MEANS], variance[MEANS];
-    float pull;
-    gv_tensor tensors[3];
-    gv_member *member;
-};
-
-static void toy_init(struct toy *toy, float start, float pull)
-{
-    *toy = (struct toy){.pull = pull};
-    for (int i = 0; i < WIDTH; i++) {
-        toy->weight[i] = start;
-    }
-    for (int i = 0; i < MEANS; i++) {
-        toy->mean[i] = start;
-        toy->variance[i] = 1.0F;
-    }
-    toy->tensors[0] =
-        (gv_tensor){"layer.weight", GV_PARAMETER, GV_F32, 2, {WIDTH / 3, 3}, toy->weight};
-    toy->tensors[1] = (gv_tensor){"norm.running_mean", GV_BUFFER, GV_F32, 1, {MEANS}, toy->mean};
-    toy->tensors[2] =
-        (gv_tensor){"norm.running_variance", GV_BUFFER, GV_F32, 1, {MEANS}, toy->variance};
-}
-
-static int toy_step(struct toy *toy)
-{
-    double loss = 0.0;
-
-    for (int i = 0; i < WIDTH; i++) {
-        const float apart = toy->weight[i] - toy->pull;
-
-        loss += 0.5 * (double)(apart * apart);
-        toy->weight[i] -= 0.1F * apart;
-    }
-    return gv_step(toy->member, 8, loss / WIDTH);
-}
-
-/* Until the end, or the first error. */
-static int toy_train(struct toy *toy)
-{
-    int event = gv_wait(toy->member);
-
-    while (event >= 0 && event != GV_ENDED) {
-        if (event == GV_SNAPSHOT) {
-            event = gv_snapshot(toy->member);
-        } else if (event == GV_DIFFERENCE || event == GV_REPLACE) {
-            event = gv_apply(toy->member);
-        } else if (event == GV_STEP) {
-            event = toy_step(toy);
-            if (event != GV_WAITS) continue;
-        }
-        if (event >= 0) event = gv_wait(toy->member);
-    }
-    return event;
-}
-
-static void must(const gv_member *member, int result)
-{
-    if (result < 0) print_error("%d: %s\n", result, gv_last_error(member));
-    assert_true(result >= 0);
-}
 
 struct trainer {
     struct toy toy;
@@ -96,7 +28,7 @@ static void *train(void *context)
 
     trainer->event = gv_open(trainer->config, &toy->member);
     if (trainer->event == 0) trainer->event = gv_start(toy->member, toy->tensors, 3);
-    if (trainer->event == 0) trainer->event = toy_train(toy);
+    if (trainer->event == 0) trainer->event = toy_until(toy, GV_ENDED);
     trainer->status.size = sizeof trainer->status;
     if (trainer->event >= 0) (void)gv_status(toy->member, &trainer->status);
     if (trainer->event < 0) print_error("%s\n", gv_last_error(toy->member));
@@ -125,7 +57,7 @@ static void two_members_have_one_model(const char *method)
     toy_init(&other.toy, -7.0F, 3.0F);
     snprintf(other.config, sizeof other.config, "%sbootstrap = %s\n", config, status.address);
     assert_int_equal(pthread_create(&thread, NULL, train, &other), 0);
-    assert_int_equal(toy_train(&toy), GV_ENDED);
+    assert_int_equal(toy_until(&toy, GV_ENDED), GV_ENDED);
     must(toy.member, gv_status(toy.member, &status));
     gv_close(toy.member);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -158,27 +90,6 @@ static void members_average_by_diloco(void **state)
 
 /* ---- one alone ---- */
 
-static const char alone[] = "averaging = none\nlisten = 127.0.0.1:0\nquiet = yes\n";
-
-static void toy_start(struct toy *toy, const char *config)
-{
-    toy_init(toy, 5.0F, 1.0F);
-    must(NULL, gv_open(config, &toy->member));
-    must(toy->member, gv_start(toy->member, toy->tensors, 3));
-}
-
-/* Does what is due until a step is. */
-static int until_step(struct toy *toy)
-{
-    int event = gv_wait(toy->member);
-
-    while (event > 0 && event != GV_ENDED) {
-        event = event == GV_SNAPSHOT ? gv_snapshot(toy->member) : gv_apply(toy->member);
-        if (event == 0) event = gv_wait(toy->member);
-    }
-    return event;
-}
-
 static void config_that_is_wrong_is_refused(void **state)
 {
     static const struct {
@@ -197,7 +108,7 @@ static void config_that_is_wrong_is_refused(void **state)
         assert_non_null(strstr(gv_last_error(NULL), wrong[i].says));
     }
     assert_int_equal(gv_open(NULL, &member), GV_USAGE);
-    assert_int_equal(gv_open(alone, NULL), GV_USAGE);
+    assert_int_equal(gv_open(ALONE, NULL), GV_USAGE);
 }
 
 static void methods_that_need_more_are_refused(void **state)
@@ -231,7 +142,7 @@ static void tensors_that_are_wrong_are_refused(void **state)
         if (i == 3) toy.tensors[0].shape[1] = 0;
         if (i == 4) toy.tensors[1].name = toy.tensors[0].name;
         if (i == 5) toy.tensors[0].kind = GV_BUFFER;
-        must(NULL, gv_open(alone, &toy.member));
+        must(NULL, gv_open(ALONE, &toy.member));
         assert_int_equal(gv_start(toy.member, toy.tensors, 3), GV_USAGE);
         assert_int_equal(gv_start(toy.member, toy.tensors, 3), GV_USAGE);
         assert_int_equal(gv_wait(toy.member), GV_USAGE);
@@ -249,14 +160,14 @@ static void calls_that_are_not_due_are_errors(void **state)
 
     (void)state;
     toy_init(&toy, 0.0F, 0.0F);
-    must(NULL, gv_open(alone, &toy.member));
+    must(NULL, gv_open(ALONE, &toy.member));
     assert_int_equal(gv_poll(toy.member), GV_USAGE);
     assert_int_equal(gv_step(toy.member, 1, 0.0), GV_USAGE);
     assert_int_equal(gv_leave(toy.member), GV_USAGE);
     assert_int_equal(gv_values(toy.member, &parameters, &buffers), GV_USAGE);
     gv_close(toy.member);
-    toy_start(&toy, alone);
-    assert_int_equal(until_step(&toy), GV_STEP);
+    toy_start(&toy, ALONE);
+    assert_int_equal(toy_until(&toy, GV_STEP), GV_STEP);
     assert_int_equal(gv_snapshot(toy.member), GV_USAGE);
     assert_int_equal(gv_snapshot_from(toy.member, plane), GV_USAGE);
     assert_int_equal(gv_apply(toy.member), GV_USAGE);
@@ -270,7 +181,7 @@ static void calls_that_are_not_due_are_errors(void **state)
     assert_int_equal(buffers, 2 * MEANS);
     assert_true(toy_step(&toy) >= 0);
     must(toy.member, gv_leave(toy.member));
-    assert_int_equal(toy_train(&toy), GV_ENDED);
+    assert_int_equal(toy_until(&toy, GV_ENDED), GV_ENDED);
     assert_int_equal(gv_step(toy.member, 1, 0.0), GV_USAGE);
     assert_int_equal(gv_wait(toy.member), GV_ENDED);
     gv_close(toy.member);
@@ -293,7 +204,7 @@ static void another_thread_and_a_child_are_refused(void **state)
     int status;
 
     (void)state;
-    toy_start(&toy, alone);
+    toy_start(&toy, ALONE);
     assert_int_equal(pthread_create(&thread, NULL, poll_elsewhere, &toy), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_float_equal(toy.pull, (float)GV_THREAD, 0.0F);
@@ -306,7 +217,7 @@ static void another_thread_and_a_child_are_refused(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(until_step(&toy), GV_STEP);
+    assert_int_equal(toy_until(&toy, GV_STEP), GV_STEP);
     gv_close(toy.member);
 }
 
@@ -318,7 +229,7 @@ static void signals_stay_the_programs(void **state)
     struct toy toy;
 
     (void)state;
-    toy_start(&toy, alone);
+    toy_start(&toy, ALONE);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         assert_int_equal(sigaction(numbers[i], NULL, &now), 0);
         assert_true(now.sa_handler == SIG_DFL);
@@ -333,8 +244,8 @@ static void what_is_no_number_is_undone(void **state)
     int event;
 
     (void)state;
-    toy_start(&toy, alone);
-    assert_int_equal(until_step(&toy), GV_STEP);
+    toy_start(&toy, ALONE);
+    assert_int_equal(toy_until(&toy, GV_STEP), GV_STEP);
     toy.weight[7] = NAN;
     event = gv_step(toy.member, 1, (double)NAN);
     assert_true(event >= 0);
@@ -358,7 +269,7 @@ static void planes_and_halves_do_as_well(void **state)
     toy.tensors[0].dtype = GV_F16;
     toy.tensors[0].values = halves;
     toy.tensors[1].values = NULL;
-    must(NULL, gv_open(alone, &toy.member));
+    must(NULL, gv_open(ALONE, &toy.member));
     must(toy.member, gv_start(toy.member, toy.tensors, 3));
     event = gv_wait(toy.member);
     assert_int_equal(event, GV_SNAPSHOT);
