@@ -34,6 +34,9 @@ peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is
 peer/node/lane/evaluate.c @ sim_node @ evaluation takes what time it likes @ s/PAUSE_LENGTHS \* took_ns/4 * took_ns/
 peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
 averaging/group/data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+library/state.c @ unit_library_state @ a state that is damaged is decoded @ s/!digest_is_equal\(said, hash_of\(state, count\)\)/false/
+peer/session/session.c @ unit_library_state @ a state of another method is taken @ s/strcmp\(session->checkpoint\.method, method\) == 0/true/
+library/external.c @ unit_library_state @ who asks for a state may be asked for a step first @ s/if \(e->is_stepping\) tell_steps\(e\);//
 peer/session/settings.c @ unit_peer_settings @ who is asked says which file is read @ s/if \(strcmp\(name, "data"\) == 0 \&\& !is_everywhere\(text\)\) continue;//
 peer/session/settings.c @ unit_peer_settings @ a goal of its own is one of several @ s/kind == GOAL \&\& own_goal\)/kind == GOAL \&\& !own_goal)/
 peer/session/settings.c @ unit_peer_settings @ the path of the data is told @ s/return is_everywhere\(text\) . text : NULL;/return text;/

@@ -170,6 +170,7 @@ say "address and undefined behaviour sanitizers: all but end to end"
 await asan
 if build asan; then
     run_tests asan -L 'quick|sim' -E '^tidy$'
+    run_tests asan -R '^e2e_python$'
     if [ "$long" = yes ]; then
         # Kernels of the CUDA backend on the virtual device, but those that take minutes there.
         SEED=1 run_tests asan -L cuda -E '^virtual_(models|learner|attention|bench)$'

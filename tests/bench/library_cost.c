@@ -9,19 +9,16 @@
  * and all waiting took for a step. Built on request: tests/bench/library_cost.sh.
  */
 #include "include/grapevine.h"
+#include "peer/env/env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { VALUES = 100000 };
 
 static double now_us(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+    return (double)uv_clock_ns() / 1e3;
 }
 
 static int by_size(const void *a, const void *b)
