@@ -2,7 +2,7 @@
 """What a swarm costs a loop in PyTorch: the hook behind a step that finds nothing to do, and samples a second beside rounds.
 
     library_cost.py hook                               microseconds a step
-    library_cost.py pair MODEL AVERAGING SECONDS RUNS  two processes, a core each, with and without a swarm, in turn
+    library_cost.py pair MODEL AVERAGING STEPS RUNS    two processes, a core each, with and without a swarm, in turn
 
 LIBGRAPEVINE names the library; tests/bench/library_cost.sh runs both. A process has one core for all of its threads. The
 second figure is by processor time of the whole process, and tells something on a busy machine, too.
@@ -51,7 +51,7 @@ def hook():
           f"the hook {with_it[0] - alone[0]:.2f} us, {with_it[1] - alone[1]:.2f} us by the mean, ends of series included")
 
 
-def train(number, name, averaging, address, told, barrier, seconds, results):
+def train(number, name, averaging, address, told, barrier, count, results):
     os.sched_setaffinity(0, {number % os.cpu_count()})
     torch.set_num_threads(1)
     torch.manual_seed(number)
@@ -68,30 +68,27 @@ def train(number, name, averaging, address, told, barrier, seconds, results):
             told.wait()
         swarm.wrap(optimizer, model)
 
-    def steps(until):
-        taken = 0
-        while time.perf_counter() < until:
+    def steps(count):
+        for _ in range(count):
             pick = torch.randint(len(y), (64,))
             optimizer.zero_grad()
             F.cross_entropy(model(x[pick]), y[pick]).backward()
             optimizer.step()
-            taken += 1
-        return taken
 
-    steps(time.perf_counter() + 1)
+    steps(32)
     barrier.wait()
     begin, before = time.perf_counter(), time.process_time()
     rounds = swarm.status.rounds_ok if swarm else 0
-    taken = steps(begin + seconds)
+    steps(count)
     busy, wall = time.process_time() - before, time.perf_counter() - begin
     rounds = swarm.status.rounds_ok - rounds if swarm else 0
-    results.put((64 * taken / wall, 64 * taken / busy, rounds))
+    results.put((64 * count / wall, 64 * count / busy, rounds))
     barrier.wait()
     if swarm:
         swarm.close()
 
 
-def pair_once(name, averaging, seconds):
+def pair_once(name, averaging, count):
     import socket
 
     with socket.socket() as s:
@@ -99,7 +96,7 @@ def pair_once(name, averaging, seconds):
         address = "127.0.0.1:%d" % s.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     results, told, barrier = context.SimpleQueue(), context.Event(), context.Barrier(2)
-    both = [context.Process(target=train, args=(i, name, averaging, address, told, barrier, seconds, results)) for i in range(2)]
+    both = [context.Process(target=train, args=(i, name, averaging, address, told, barrier, count, results)) for i in range(2)]
     for one in both:
         one.start()
     found = [results.get() for _ in both]
@@ -108,13 +105,13 @@ def pair_once(name, averaging, seconds):
     return [sum(values) / 2 for values in zip(*found)]
 
 
-def pair(name, averaging, seconds, runs):
+def pair(name, averaging, count, runs):
     without, beside = [], []
     for _ in range(runs):
-        without.append(pair_once(name, None, seconds))
-        beside.append(pair_once(name, averaging, seconds))
+        without.append(pair_once(name, None, count))
+        beside.append(pair_once(name, averaging, count))
     a, b = ([statistics.median(column) for column in zip(*rows)] for rows in (without, beside))
-    print(f"{name}, {averaging}: {a[0]:.0f} samples/s without, {b[0]:.0f} while {b[2]:.0f} rounds ran in {seconds:g} s: "
+    print(f"{name}, {averaging}: {a[0]:.0f} samples/s without, {b[0]:.0f} with {b[2]:.0f} rounds in {count} steps: "
           f"{b[0] / a[0]:.3f}; by processor time {b[1] / a[1]:.3f}", flush=True)
 
 
@@ -122,4 +119,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "hook":
         hook()
     else:
-        pair(sys.argv[2], sys.argv[3], float(sys.argv[4]), int(sys.argv[5]))
+        pair(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
