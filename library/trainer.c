@@ -252,6 +252,7 @@ static void describe(struct session *session, struct node_options *node)
     const struct options *options = session->options;
 
     node->begins_unlike = true;
+    node->has_program = true;
     node->goal.steps = options_count(options, "steps");
     node->goal.time_ns = options_ns(options, "time");
     snprintf(node->spec, sizeof node->spec, "%s",

@@ -65,6 +65,7 @@ struct node_options {
     const char *listen_else;     /* where `listen` cannot be had; NULL: that is an error */
     uint64_t seed;
     bool begins_unlike; /* its initial values are nobody else's, and no loss */
+    bool has_program;   /* steps are those of another thread: each job of them wakes it up */
     struct node_goal goal;
     enum rate_scaling rate_scaling;
     uint32_t batch;

@@ -13,7 +13,7 @@ done
 cat help.* | grep -oE '^  --[a-z0-9-]+' | tr -d ' ' | sort -u >flags
 # Flags of cmake, of the scripts, and of those that start peers for others.
 printf -- '--%s\n' preset build target install test-dir yes format from-file build-arg build-only all runs quick module \
-    array hostfile no-kill nodes now signal no-build-isolation break-system-packages cflags libs >others
+    array hostfile no-kill nodes now signal no-build-isolation break-system-packages cflags libs static component prefix >others
 # Not the arrows of state machines: "IDLE --begin--> READY", "NONE --begin: SHARE-->".
 grep -hv -e '[-]->' "${pages[@]}" | grep -oP '(?<![-\w>])--[a-z][a-z0-9]*(-[a-z0-9]+)*(?![-\w>])' | sort -u >named
 

@@ -127,10 +127,12 @@ static bool takes_steps(struct node *node)
 }
 
 /* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.
- */
+ * A program is waited for and woken up at each end of one, so there are fewer of them: what a round
+ * brings may come some of its steps later. */
 static uint32_t job_steps(struct node *node)
 {
-    uint64_t steps = node->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->step_ns + 1);
+    const uint64_t aim_ns = node->options.has_program ? NODE_PROGRAM_JOB_NS : NODE_TRAIN_JOB_NS;
+    uint64_t steps = node->step_ns == 0 ? 1 : aim_ns / (node->step_ns + 1);
     uint64_t until_round = rounds_steps_until(node);
 
     if (steps == 0) steps = 1;
