@@ -64,6 +64,21 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_mean,
      .settings = {STEPS_H}},
+    /* The same with Adam's moments, the first of which travel in every so manieth round (3) and the
+     * second in every so manieth (6): H=N, first=N, second=N. Iacob et al. 2025,
+     * arXiv:2505.22549. */
+    {.name = "des-loc",
+     .is_averaging = true,
+     .waits = true,
+     .first_rounds = 3,
+     .second_rounds = 6,
+     .every_steps = 16,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .optimizer = "adam",
+     .settings = {STEPS_H,
+                  {.key = "first", .kind = SETTING_FIRST},
+                  {.key = "second", .kind = SETTING_SECOND}}},
     /* Take the mean after every step, and wait for it. Goyal et al. 2017, arXiv:1706.02677. */
     {.name = "allreduce",
      .is_averaging = true,

@@ -25,6 +25,8 @@ enum setting_kind {
     SETTING_BESIDE,    /* steps beside a round; 0: it is waited for */
     SETTING_FRAGMENTS, /* a round carries one of */
     SETTING_CARRIED,   /* the share of the values that a round carries */
+    SETTING_FIRST,     /* rounds from one that carries first moments to the next */
+    SETTING_SECOND,    /* the same of second moments */
     SETTING_QUORUM,    /* members without whom no round begins */
     SETTING_LOCAL,     /* what the steps beside a round count of what they would */
     SETTING_STALE,     /* steps between snapshot and result */
@@ -51,6 +53,7 @@ struct method {
     bool waits, overlaps;
     float beta; /* of edges */
     uint32_t fragments, slots;
+    uint32_t first_rounds, second_rounds;
     bool blends;
     bool joins_others;
     uint32_t quorum;

@@ -366,7 +366,8 @@ const struct option_row option_rows[] = {
 
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
-     "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, slowmo, "
+     "none, one-shot, local-sgd, des-loc, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, "
+     "slowmo, "
      "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
      "dpsgd, "
      "choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, "
@@ -408,9 +409,9 @@ const struct option_row option_rows[] = {
      "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "
      "which when. none: no guard; NaN and absurd values are refused in any case",
      OF_RUN},
-    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
+    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", NULL, 0, 0,
      "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "
-     "travel with the model and are averaged",
+     "travel with the model and are averaged (default by method: keep, but for des-loc)",
      OF_RUN},
     {"probe", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
      "codistill and ec-dnn: the data whose samples all peers answer, as --data (default: the "

@@ -154,7 +154,8 @@ static enum rc read_trunk(const struct session *session, uint32_t *trunk, struct
         return fault_set(why, RC_USAGE,
                          "--share %s: not with --averaging %s%s; take another method, or share all",
                          share, strategy->name,
-                         strategy->moments == MOMENTS_AVERAGE ? " --moments average" : "");
+                         options_text(session->options, "moments") == NULL ? ""
+                                                                           : " --moments average");
     }
     *trunk = (uint32_t)layers;
     return RC_OK;

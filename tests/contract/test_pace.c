@@ -11,6 +11,7 @@ static const struct row {
     {"none", NULL, &pace_group, &pace_finish},
     {"one-shot", NULL, &pace_group, &pace_once},
     {"local-sgd", NULL, &pace_group, &pace_finish},
+    {"des-loc", NULL, &pace_group, &pace_finish},
     {"local-sgd", "time=5s", &pace_group, &pace_finish},
     {"moshpit", NULL, &pace_group, &pace_finish},
     {"ad-psgd", NULL, &pace_pair, &pace_finish},

@@ -334,16 +334,33 @@ static void moments_go_where_rounds_replace_the_model(void **state)
         {{.averaging = "diloco", .codec = "f16", .moments = "average"},
          RC_USAGE,
          "use --codec f32"},
+        {{.averaging = "des-loc", .moments = "keep"}, RC_USAGE, "leave --moments out"},
+        {{.averaging = "des-loc", .exchange = "pair"}, RC_USAGE, "exchange pair"},
+        {{.averaging = "des-loc", .codec = "int8"}, RC_USAGE, "use --codec f32"},
+        {{.averaging = "des-loc", .codec = "int8+ef"}, RC_USAGE, "leave --rule out"},
+        {{.averaging = "des-loc", .rule = "nesterov"}, RC_USAGE, "leave --rule out"},
+        {{.averaging = "des-loc", .topology = "grid:4"}, RC_USAGE, "leave --topology grid out"},
+        {{.averaging = "des-loc:first=0"}, RC_PARSE, "rounds from 1 to 1000"},
+        {{.averaging = "des-loc:second=1001"}, RC_PARSE, "column 16"},
     };
     const struct strategy_specs specs = {.averaging = "slowmo", .moments = "reset"},
-                                average = {.averaging = "local-sgd", .moments = "average"};
+                                average = {.averaging = "local-sgd", .moments = "average"},
+                                desynced = {.averaging = "des-loc:first=2"};
     struct strategy s;
+    char text[192];
 
     are_refused(refusals, ARRAY_COUNT(refusals));
     assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
     assert_true(s.moments == MOMENTS_RESET && strstr(s.text, ", moments reset") != NULL);
     assert_int_equal(strategy_parse(&average, &s, NULL), RC_OK);
-    assert_true(s.moments == MOMENTS_AVERAGE && s.waits);
+    assert_true(s.moments == MOMENTS_AVERAGE && s.waits && !strategy_has_masks(&s));
+    assert_int_equal(strategy_parse(&desynced, &s, NULL), RC_OK);
+    assert_true(s.moments == MOMENTS_AVERAGE && s.waits && strategy_has_masks(&s));
+    assert_true(s.first_rounds == 2 && s.second_rounds == 6 && strategy_cover(&s) == 1);
+    assert_string_equal(s.optimizer, "adam");
+    assert_non_null(strstr(s.text, ", moments averaged every 2 rounds, second ones every 6"));
+    strategy_method(&s, "adam", text, sizeof text);
+    assert_non_null(strstr(text, ", moments of adam every 2 and 6 rounds"));
 }
 
 static void a_name_without_end_is_refused(void **state)

@@ -64,6 +64,7 @@ static void equal_peers_end_with_one_model(void **state)
     (void)state;
     /* Methods in whose rounds all take part leave all with the same parameters. */
     static const char *const methods[] = {"local-sgd:H=16",
+                                          "des-loc:H=16",
                                           "allreduce",
                                           "post-local:H=16,switch=90",
                                           "bmuf:H=16",

@@ -12,6 +12,7 @@ enum { VALUES = 600 };
 
 static const char *const methods[] = {
     "local-sgd:H=4",
+    "des-loc:H=4",
     "allreduce",
     "post-local:H=4,switch=20",
     "ad-psgd",
@@ -369,6 +370,8 @@ static void unlike_methods_are_not_mixed(void **state)
         {"decoupled-diloco:H=8,P=2,tau=1", "decoupled-diloco:H=8,P=4,tau=1"},
         {"sparta:p=0.1", "sparta:p=0.2"},
         {"sparta:p=0.5", "local-sgd:H=1"},
+        {"des-loc:H=4", "local-sgd:H=4"},
+        {"des-loc:H=4", "des-loc:H=4,second=3"},
         {"local-sgd:H=4", "ad-psgd"},
         {"local-sgd:H=4", "push-sum"},
         {"local-sgd:H=4", "one-shot"},
