@@ -145,7 +145,7 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
     size_t part = chaos->plan.is_pair ? chaos->plan.values : CHUNK_VALUES;
 
     /* Each value has met whom it met. */
-    if (chaos->strategy != NULL && strategy_cover(chaos->strategy) > 1) part = 1;
+    if (chaos->strategy != NULL && strategy_has_masks(chaos->strategy)) part = 1;
     cluster_plane(chaos->cluster, peer, chaos->plane);
     for (size_t at = 0; at < chaos->plan.values; at += part) {
         size_t left = chaos->plan.values - at;
