@@ -16,6 +16,7 @@ enum setting_kind {
     SETTING_RATE,      /* of the rule */
     SETTING_MOMENTUM,  /* of the rule */
     SETTING_QUASI,     /* momentum of the mixed model's movement */
+    SETTING_DELAY,     /* of the rule: rounds from one that moves momentum to the next */
     SETTING_DECAY,     /* of what error feedback keeps */
     SETTING_SHARE,     /* of the rule, in place of a rate */
     SETTING_WAY,       /* of the rule: how much of the way to the others */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 48, RULES_MAX = 16 };
-enum { SAMPLES_MAX = 100000000, ROUNDS_MAX = 1000 };
+enum { SAMPLES_MAX = 100000000 };
 
 static const struct exchange_ops *const exchanges[] = {
     &exchange_pair, &exchange_group, &exchange_edges, &exchange_mirror, &exchange_push};
@@ -130,16 +130,17 @@ static enum rc parse_quorum(const char *spec, const char *value, uint32_t *quoru
     return RC_OK;
 }
 
-static enum rc parse_rounds(const char *spec, const char *value, uint32_t *rounds,
-                            struct fault *why)
+static enum rc parse_rounds(const char *spec, const char *value, const struct setting *setting,
+                            uint32_t *rounds, struct fault *why)
 {
     uint64_t count;
 
-    if (!units_parse_count(value, &count) || count == 0 || count > ROUNDS_MAX) {
+    if (!units_parse_count(value, &count) || (double)count < setting->min ||
+        (double)count > setting->max) {
         return fault_set(
             why, RC_PARSE,
-            "--averaging %s: column %zu: \"%s\" is not a number of rounds from 1 to %d", spec,
-            (size_t)(value - spec) + 1, value, ROUNDS_MAX);
+            "--averaging %s: column %zu: \"%s\" is not a number of rounds from %g to %g", spec,
+            (size_t)(value - spec) + 1, value, setting->min, setting->max);
     }
     *rounds = (uint32_t)count;
     return RC_OK;
@@ -201,10 +202,12 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_fragments(spec, value, &strategy->fragments, why);
     case SETTING_CARRIED:
         return parse_carried(spec, value, setting, &strategy->slots, why);
+    case SETTING_DELAY:
+        return parse_rounds(spec, value, setting, &rule->delay, why);
     case SETTING_FIRST:
-        return parse_rounds(spec, value, &strategy->first_rounds, why);
+        return parse_rounds(spec, value, setting, &strategy->first_rounds, why);
     case SETTING_SECOND:
-        return parse_rounds(spec, value, &strategy->second_rounds, why);
+        return parse_rounds(spec, value, setting, &strategy->second_rounds, why);
     case SETTING_QUORUM:
         return parse_quorum(spec, value, &strategy->quorum, why);
     case SETTING_LOCAL:

@@ -55,6 +55,9 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
     } else if (settings->share > 0) {
         snprintf(text, cap, "%s lr %g momentum %g alpha %g", strategy->rule->name,
                  (double)settings->rate, (double)settings->momentum, (double)settings->share);
+    } else if (settings->delay > 0) {
+        snprintf(text, cap, "%s lr %g momentum %g every %u rounds", strategy->rule->name,
+                 (double)settings->rate, (double)settings->momentum, settings->delay);
     } else {
         snprintf(text, cap, "%s lr %g momentum %g", strategy->rule->name, (double)settings->rate,
                  (double)settings->momentum);
@@ -147,7 +150,7 @@ static void describe_moments(const struct strategy *strategy, char *text, size_t
 void strategy_describe(struct strategy *strategy)
 {
     char momentum[48] = "";
-    char topology[TOPOLOGY_TEXT], pace[128], rule[64], exchange[16], waits[96] = "", answers[160];
+    char topology[TOPOLOGY_TEXT], pace[128], rule[96], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";
     char part[40], share[32] = "", merged[48] = "", moments[96];
     bool is_group = strategy->exchange->is_group;
@@ -219,6 +222,9 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
     } else if (settings->share > 0) {
         snprintf(text, cap, " lr %g momentum %g alpha %g", (double)settings->rate,
                  (double)settings->momentum, (double)settings->share);
+    } else if (settings->delay > 0) {
+        snprintf(text, cap, " lr %g momentum %g every %u rounds", (double)settings->rate,
+                 (double)settings->momentum, settings->delay);
     } else {
         snprintf(text, cap, " lr %g momentum %g", (double)settings->rate,
                  (double)settings->momentum);
@@ -227,7 +233,7 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
 
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap)
 {
-    char step[64], part[40], rounds[48] = "";
+    char step[80], part[40], rounds[48] = "";
     int count;
 
     describe_step(strategy, step, sizeof step);

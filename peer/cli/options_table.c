@@ -371,7 +371,7 @@ const struct option_row option_rows[] = {
      "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
      "dpsgd, "
      "choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, "
-     "gasloc, pbt, codistill "
+     "async-diloco, gasloc, pbt, codistill "
      "or ec-dnn, with settings as in local-sgd:H=16; docs/choosing.md says which when, "
      "docs/methods.md tells them apart; each flag below replaces one part of it",
      OF_RUN},
@@ -397,7 +397,7 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, sparse, "
-     "heavy-ball, accelerated, push-sum or exact-diffusion (default by method)",
+     "heavy-ball, delayed-nesterov, accelerated, push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,
      "what guards against peers that lie. clip: the farther away a peer's values are, beyond what "

@@ -16,6 +16,7 @@ static const struct row {
     {"moshpit", NULL, &pace_group, &pace_finish},
     {"ad-psgd", NULL, &pace_pair, &pace_finish},
     {"noloco", NULL, &pace_pair, &pace_finish},
+    {"async-diloco", NULL, &pace_pair, &pace_finish},
     {"swarmsgd", NULL, &pace_pair, &pace_finish},
     {"gasloc", NULL, &pace_pair, &pace_finish},
     {"push-sum", NULL, &pace_push, &pace_finish},

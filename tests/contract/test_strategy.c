@@ -219,6 +219,12 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "choco:H=2,H=3"}, RC_USAGE, "column 11"},
         {{.averaging = "choco", .topology = "one-peer-exponential"}, RC_USAGE, "mirror"},
         {{.averaging = "noloco:momentum=0.9"}, RC_USAGE, "here 0.38"},
+        {{.averaging = "async-diloco:N=1"}, RC_PARSE, "rounds from 2 to 1000"},
+        {{.averaging = "async-diloco:lr=1.1"}, RC_PARSE, "1e-06 to 1"},
+        {{.averaging = "async-diloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.averaging = "async-diloco", .topology = "ring", .exchange = "edges"},
+         RC_USAGE,
+         "--exchange pair"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
         {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
@@ -478,6 +484,9 @@ static void methods_have_the_defaults_of_their_papers(void **state)
         {"choco:gamma=0.3,order=a,H=4",
          "choco: every 4 steps, training waits, exchange mirror over ring, codec int8, rule mean "
          "step 0.3"},
+        {"async-diloco",
+         "async-diloco: every 50 steps, exchange pair over pairs, codec f32, rule delayed-nesterov "
+         "lr 0.7 momentum 0.5 every 4 rounds"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
         {"swarmsgd:p=0.25", "swarmsgd: after a step with probability 0.25, exchange pair over "

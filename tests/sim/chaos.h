@@ -137,7 +137,8 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
 {
     const double slack = strcmp(chaos->plan.codec, "int8") == 0 ? 0.05 : 0.02;
     const bool swings = chaos->strategy != NULL &&
-                        (chaos->strategy->rule->is_outer || chaos->strategy->quasi_global > 0);
+                        (chaos->strategy->rule->is_outer || chaos->strategy->quasi_global > 0 ||
+                         chaos->strategy->rule_settings.delay > 0);
     /* Momentum goes on beyond the mean. */
     const double reach = swings ? 40 * CHAOS_SPREAD : CHAOS_SPREAD;
     /* Of equal values a sparse codec sends some first. */
