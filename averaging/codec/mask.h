@@ -13,9 +13,9 @@
  *              Beton et al. 2025, OpenReview stFPf3gzq1). A generator that counts gives the place
  *              in a block, so a mask takes no memory and may be begun anywhere. Statistics are
  *              carried together, in one round of the B: a mean without its variance would be wrong.
- *   tails      All of the model in every round, and what lies behind it (the optimizer's moments)
- * in every so manieth: round r carries a tail of period k where k divides r (DES-LOC: Iacob et al.
- * 2025, arXiv:2505.22549).
+ *   tails      All of the model in every round, and what lies behind it (the optimizer's
+ *              moments) in every so manieth: round r carries a tail of period k where k divides
+ *              r (DES-LOC: Iacob et al. 2025, arXiv:2505.22549).
  *
  * Chunks are as many in every round, as exchanges want it, and all rounds' are as long as they have
  * to be for that; a few zeros may fill up the last one. Pure; any thread.
@@ -43,11 +43,13 @@ struct masks_options {
     const size_t *ends; /* [ends_count] of the layers among the parameters, ascending; the last is
                            `parameters`. Borrowed for the call */
     size_t ends_count;
-    uint32_t fragments;                     /* P, up to MASK_FRAGMENTS_MAX; or 0, and then */
-    uint32_t slots;                         /* B, up to MASK_SLOTS_MAX; or 0, and then */
-    struct mask_tail tails[MASK_TAILS_MAX]; /* together at most `values`; of these each round */
-    uint32_t tails_count;                   /* carries some, and all else */
-    uint64_t seed;                          /* the same at all members */
+    uint32_t fragments; /* P, up to MASK_FRAGMENTS_MAX; or 0, and then */
+    uint32_t slots;     /* B, up to MASK_SLOTS_MAX; or 0, and then */
+    /* what the end of the plane is divided into, together at most `values`; what lies before it is
+       in every round */
+    struct mask_tail tails[MASK_TAILS_MAX];
+    uint32_t tails_count;
+    uint64_t seed; /* the same at all members */
 };
 
 /* Which values: of one round. */

@@ -1,7 +1,7 @@
 /*
  * rule delayed-nesterov: asynchronous local SGD in pairs. What a peer learns counts as soon as it
  * meets somebody, and momentum moves in every N-th of its rounds only, by what came in since (Liu
- * et al. 2024, arXiv:2401.09135, algorithm 3, with c = 0): where peers step by themselves,
+ * et al. 2024, arXiv:2401.09135, delayed Nesterov, with c = 0): where peers step by themselves,
  * Nesterov's momentum at each arrival makes more of differences that are late already. With phi the
  * anchor, x what was trained from it, x' the mean of two, everything per value:
  *

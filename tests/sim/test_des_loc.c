@@ -138,7 +138,7 @@ static void mean_of(struct adam *all, uint32_t plane)
     }
 }
 
-/* Algorithm 1 of the paper, with Adam inside: H local steps, then the mean of the parameters, of
+/* The published algorithm, with Adam inside: H local steps, then the mean of the parameters, of
  * the first moments every K_u and of the second every K_v steps. `number`: of the first round. */
 static void equation(struct adam *all, uint64_t number)
 {

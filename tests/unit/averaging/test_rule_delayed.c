@@ -97,8 +97,8 @@ static void arrivals_of_one_difference(void **state)
     ops->destroy(rule);
 }
 
-/* Algorithm 3 of the paper with c = 0 at a server: each arrival counts 1/N at once, and each N-th
- * moves the momentum by the mean of N. Differences by chance. */
+/* The paper's delayed Nesterov update with c = 0, at a server: each arrival counts 1/N at once, and
+ * each N-th moves the momentum by the mean of N. Differences by chance. */
 static void it_is_the_published_rule(void **state)
 {
     (void)state;
