@@ -220,6 +220,8 @@ static enum rc match_periods(const struct strategy_specs *specs, const struct st
     if (strategy_is_given(specs->moments)) {
         reason = "it says itself in which rounds moments travel; leave --moments out, or use "
                  "local-sgd";
+    } else if (!strategy->exchange->is_group) {
+        reason = "its moments become those of a whole group; use --exchange group";
     } else if (strategy->rule != &rule_mean) {
         reason = "moments are means, and a rule that steps would step along them as well; leave "
                  "--rule out";
@@ -256,10 +258,10 @@ static enum rc match_moments(const struct strategy_specs *specs, struct strategy
     }
     if (!strategy->exchange->is_group || strategy->rule == &rule_elastic) {
         return fault_set(why, RC_USAGE,
-                         "%s: --averaging %s does not bring its peers to one model, exchange %s, "
-                         "rule %s; it is for --exchange group with rule mean, nesterov, "
-                         "slow-momentum or block",
-                         flag, strategy->name, strategy->exchange->name, strategy->rule->name);
+                         "--moments average: --averaging %s does not bring its peers to one model, "
+                         "exchange %s, rule %s; it is for --exchange group with rule mean, "
+                         "nesterov, slow-momentum or block",
+                         strategy->name, strategy->exchange->name, strategy->rule->name);
     }
     if (!strategy->codec.traits.is_lossless || strategy->has_feedback) {
         return fault_set(

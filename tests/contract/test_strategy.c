@@ -219,12 +219,6 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "choco:H=2,H=3"}, RC_USAGE, "column 11"},
         {{.averaging = "choco", .topology = "one-peer-exponential"}, RC_USAGE, "mirror"},
         {{.averaging = "noloco:momentum=0.9"}, RC_USAGE, "here 0.38"},
-        {{.averaging = "async-diloco:N=1"}, RC_PARSE, "rounds from 2 to 1000"},
-        {{.averaging = "async-diloco:lr=1.1"}, RC_PARSE, "1e-06 to 1"},
-        {{.averaging = "async-diloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
-        {{.averaging = "async-diloco", .topology = "ring", .exchange = "edges"},
-         RC_USAGE,
-         "--exchange pair"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
         {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
@@ -235,6 +229,27 @@ static void words_that_do_not_go_together_say_which(void **state)
     };
 
     are_refused(refusals, ARRAY_COUNT(refusals));
+}
+
+static void async_diloco_says_what_it_bears(void **state)
+{
+    (void)state;
+    static const struct refusal refusals[] = {
+        {{.averaging = "async-diloco:N=1"}, RC_PARSE, "rounds from 2 to 1000"},
+        {{.averaging = "async-diloco:lr=1.1"}, RC_PARSE, "1e-06 to 1"},
+        {{.averaging = "async-diloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.averaging = "async-diloco", .topology = "ring", .exchange = "edges"},
+         RC_USAGE,
+         "--exchange pair"},
+    };
+    const struct strategy_specs specs = {.averaging = "async-diloco"};
+    struct strategy s;
+
+    are_refused(refusals, ARRAY_COUNT(refusals));
+    assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
+    assert_true(!s.waits && s.exchange == &exchange_pair);
+    assert_non_null(
+        strstr(s.text, "rule delayed-nesterov lr 0.7 momentum 0.5 every 4 rounds, robust clip"));
 }
 
 static void gasloc_says_what_it_bears(void **state)
@@ -341,7 +356,7 @@ static void moments_go_where_rounds_replace_the_model(void **state)
          RC_USAGE,
          "use --codec f32"},
         {{.averaging = "des-loc", .moments = "keep"}, RC_USAGE, "leave --moments out"},
-        {{.averaging = "des-loc", .exchange = "pair"}, RC_USAGE, "exchange pair"},
+        {{.averaging = "des-loc", .exchange = "pair"}, RC_USAGE, "use --exchange group"},
         {{.averaging = "des-loc", .codec = "int8"}, RC_USAGE, "use --codec f32"},
         {{.averaging = "des-loc", .codec = "int8+ef"}, RC_USAGE, "leave --rule out"},
         {{.averaging = "des-loc", .rule = "nesterov"}, RC_USAGE, "leave --rule out"},
@@ -484,9 +499,6 @@ static void methods_have_the_defaults_of_their_papers(void **state)
         {"choco:gamma=0.3,order=a,H=4",
          "choco: every 4 steps, training waits, exchange mirror over ring, codec int8, rule mean "
          "step 0.3"},
-        {"async-diloco",
-         "async-diloco: every 50 steps, exchange pair over pairs, codec f32, rule delayed-nesterov "
-         "lr 0.7 momentum 0.5 every 4 rounds"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
         {"swarmsgd:p=0.25", "swarmsgd: after a step with probability 0.25, exchange pair over "
@@ -606,6 +618,7 @@ int main(void)
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_words_say_what_and_where),
         cmocka_unit_test(words_that_do_not_go_together_say_which),
+        cmocka_unit_test(async_diloco_says_what_it_bears),
         cmocka_unit_test(gasloc_says_what_it_bears),
         cmocka_unit_test(aggregates_go_with_groups_and_neighbours),
         cmocka_unit_test(periods_that_cannot_be_are_refused),
