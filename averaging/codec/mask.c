@@ -11,17 +11,19 @@
 
 struct piece {
     size_t first, count;
-    uint32_t part;
+    uint32_t part; /* of a fragment; else a bit: the parts in whose numbers it is set; 0: all */
 };
 
 struct masks {
     size_t values, parameters;
     uint32_t fragments, slots, chunks;
+    uint32_t periods[MASK_TAILS_MAX], tails;
     uint64_t seed;
     size_t largest;
-    struct piece *pieces; /* [pieces_count] ascending: of fragments */
+    struct piece *pieces; /* [pieces_count] ascending; slots have none */
     size_t pieces_count;
-    size_t *sizes, *models; /* [fragments]: values of each, and parameters among them */
+    uint32_t parts;         /* fragments; 1 of slots; of tails a bit each, which of them it holds */
+    size_t *sizes, *models; /* [parts] where there are pieces: values, and parameters among them */
     uint32_t
         *steps; /* [steps_count]: numbers below `slots` that have no divisor in common with it */
     uint32_t steps_count;
@@ -65,16 +67,29 @@ static void add_pieces(struct masks *masks, size_t first, size_t count, size_t m
     }
 }
 
+static bool make_pieces(struct masks *masks, size_t pieces)
+{
+    masks->pieces = mem_array(pieces, sizeof *masks->pieces);
+    masks->sizes = mem_array(masks->parts, sizeof *masks->sizes);
+    masks->models = mem_array(masks->parts, sizeof *masks->models);
+    return masks->pieces != NULL && masks->sizes != NULL && masks->models != NULL;
+}
+
+static void find_largest(struct masks *masks)
+{
+    for (uint32_t i = 0; i < masks->parts; i++) {
+        if (masks->sizes[i] > masks->largest) masks->largest = masks->sizes[i];
+    }
+}
+
 static bool make_fragments(struct masks *masks, const struct masks_options *options)
 {
     size_t most = (options->values + options->fragments - 1) / options->fragments, first = 0;
     /* Cutting makes at most one piece more for each whole fragment. */
     size_t pieces = options->ends_count + options->fragments + 1;
 
-    masks->pieces = mem_array(pieces, sizeof *masks->pieces);
-    masks->sizes = mem_array(options->fragments, sizeof *masks->sizes);
-    masks->models = mem_array(options->fragments, sizeof *masks->models);
-    if (masks->pieces == NULL || masks->sizes == NULL || masks->models == NULL) return false;
+    masks->parts = options->fragments;
+    if (!make_pieces(masks, pieces)) return false;
     for (size_t i = 0; i < options->ends_count; i++) {
         CHECK(options->ends[i] >= first && options->ends[i] <= options->parameters);
         add_pieces(masks, first, options->ends[i] - first, most);
@@ -83,9 +98,38 @@ static bool make_fragments(struct masks *masks, const struct masks_options *opti
     CHECK(first == options->parameters);
     if (rest_of(masks) > 0) add_pieces(masks, first, rest_of(masks), rest_of(masks));
     CHECK(masks->pieces_count <= pieces);
-    for (uint32_t i = 0; i < options->fragments; i++) {
-        if (masks->sizes[i] > masks->largest) masks->largest = masks->sizes[i];
+    find_largest(masks);
+    return true;
+}
+
+static bool make_tails(struct masks *masks, const struct masks_options *options)
+{
+    size_t first = options->values;
+
+    masks->tails = options->tails_count;
+    masks->parts = 1u << masks->tails;
+    if (!make_pieces(masks, masks->tails + 1)) return false;
+    for (uint32_t i = 0; i < masks->tails; i++) {
+        CHECK(options->tails[i].period > 0 && options->tails[i].count <= first);
+        first -= options->tails[i].count;
     }
+    CHECK(first >= options->parameters);
+    masks->pieces[masks->pieces_count++] = (struct piece){.count = first};
+    for (uint32_t i = 0; i < masks->tails; i++) {
+        masks->periods[i] = options->tails[i].period;
+        masks->pieces[masks->pieces_count++] =
+            (struct piece){.first = first, .count = options->tails[i].count, .part = 1u << i};
+        first += options->tails[i].count;
+    }
+    for (uint32_t part = 0; part < masks->parts; part++) {
+        masks->models[part] = options->parameters;
+        for (size_t i = 0; i < masks->pieces_count; i++) {
+            const struct piece *piece = &masks->pieces[i];
+
+            if ((piece->part & ~part) == 0) masks->sizes[part] += piece->count;
+        }
+    }
+    find_largest(masks);
     return true;
 }
 
@@ -111,6 +155,12 @@ static bool make_slots(struct masks *masks)
     return true;
 }
 
+static bool make(struct masks *masks, const struct masks_options *options)
+{
+    if (options->fragments > 0) return make_fragments(masks, options);
+    return options->slots > 0 ? make_slots(masks) : make_tails(masks, options);
+}
+
 struct masks *masks_create(const struct masks_options *options)
 {
     struct masks *masks = mem_alloc(sizeof *masks);
@@ -118,14 +168,16 @@ struct masks *masks_create(const struct masks_options *options)
     if (masks == NULL) return NULL;
     CHECK(options->values > 0 && options->parameters <= options->values);
     CHECK(options->parameters > 0);
-    CHECK((options->fragments > 0) != (options->slots > 0));
+    CHECK((options->fragments > 0) + (options->slots > 0) + (options->tails_count > 0) == 1);
     CHECK(options->slots <= MASK_SLOTS_MAX && options->fragments <= MASK_FRAGMENTS_MAX);
+    CHECK(options->tails_count <= MASK_TAILS_MAX);
     masks->values = options->values;
     masks->parameters = options->parameters;
     masks->fragments = options->fragments;
     masks->slots = options->slots;
     masks->seed = options->seed;
-    if (!(options->fragments > 0 ? make_fragments(masks, options) : make_slots(masks))) {
+    masks->parts = 1;
+    if (!make(masks, options)) {
         masks_destroy(masks);
         return NULL;
     }
@@ -150,13 +202,21 @@ struct mask masks_of(const struct masks *masks, uint64_t origin, uint64_t number
     if (masks->fragments > 0) {
         return (struct mask){.part = (uint32_t)(number % masks->fragments)};
     }
+    if (masks->tails > 0) {
+        struct mask mask = {0};
+
+        for (uint32_t i = 0; i < masks->tails; i++) {
+            if (number % masks->periods[i] == 0) mask.part |= 1u << i;
+        }
+        return mask;
+    }
     return (struct mask){.slot = (uint32_t)(number % masks->slots),
                          .seed = rng_mix(seed, number / masks->slots)};
 }
 
 uint32_t masks_parts(const struct masks *masks)
 {
-    return masks->fragments > 0 ? masks->fragments : 1;
+    return masks->parts;
 }
 
 uint32_t masks_chunks(const struct masks *masks)
@@ -173,7 +233,7 @@ static bool has_rest(const struct masks *masks, struct mask mask)
 
 static size_t carried(const struct masks *masks, struct mask mask)
 {
-    if (masks->fragments > 0) return masks->sizes[mask.part];
+    if (masks->slots == 0) return masks->sizes[mask.part];
     return blocks_of(masks) + (has_rest(masks, mask) ? rest_of(masks) : 0);
 }
 
@@ -183,7 +243,7 @@ struct mask_layout masks_layout(const struct masks *masks, struct mask mask)
     struct mask_layout layout = {.values = carried(masks, mask), .chunk_values = CHUNK_VALUES};
     size_t each = (layout.values + masks->chunks - 1) / masks->chunks, least;
 
-    layout.parameters = masks->fragments > 0 ? masks->models[mask.part] : blocks_of(masks);
+    layout.parameters = masks->slots == 0 ? masks->models[mask.part] : blocks_of(masks);
     if (masks->chunks > 1) {
         layout.chunk_values = (each + CODEC_BLOCK - 1) / CODEC_BLOCK * CODEC_BLOCK;
         if (layout.chunk_values == 0) layout.chunk_values = CODEC_BLOCK;
@@ -237,6 +297,11 @@ static void found(struct walk *walk, size_t first, size_t count)
     walk->passed += count;
 }
 
+static bool holds(const struct masks *masks, const struct piece *piece, struct mask mask)
+{
+    return masks->fragments > 0 ? piece->part == mask.part : (piece->part & ~mask.part) == 0;
+}
+
 static bool next_piece(struct walk *walk)
 {
     const struct masks *masks = walk->masks;
@@ -244,7 +309,7 @@ static bool next_piece(struct walk *walk)
     while (walk->next < masks->pieces_count) {
         const struct piece *piece = &masks->pieces[walk->next++];
 
-        if (piece->part != walk->mask.part) continue;
+        if (!holds(masks, piece, walk->mask)) continue;
         found(walk, piece->first, piece->count);
         return true;
     }
@@ -273,7 +338,7 @@ static bool next_value(struct walk *walk)
 
 static bool walk_on(struct walk *walk)
 {
-    return walk->masks->fragments > 0 ? next_piece(walk) : next_value(walk);
+    return walk->masks->slots == 0 ? next_piece(walk) : next_value(walk);
 }
 
 void masks_gather(const struct masks *masks, struct mask mask, const float *front, size_t count,

@@ -13,6 +13,9 @@
  *              Beton et al. 2025, OpenReview stFPf3gzq1). A generator that counts gives the place
  *              in a block, so a mask takes no memory and may be begun anywhere. Statistics are
  *              carried together, in one round of the B: a mean without its variance would be wrong.
+ *   tails      All of the model in every round, and what lies behind it (the optimizer's
+ *              moments) in every so manieth: round r carries a tail of period k where k divides
+ *              r (DES-LOC: Iacob et al. 2025, arXiv:2505.22549).
  *
  * Chunks are as many in every round, as exchanges want it, and all rounds' are as long as they have
  * to be for that; a few zeros may fill up the last one. Pure; any thread.
@@ -26,7 +29,13 @@
 
 struct masks; /* how a plane is divided */
 
-enum { MASK_SLOTS_MAX = 10000, MASK_FRAGMENTS_MAX = 1000 };
+enum { MASK_SLOTS_MAX = 10000, MASK_FRAGMENTS_MAX = 1000, MASK_TAILS_MAX = 2 };
+
+/* Values at the end of the plane, from where the one before it ends, or the model. */
+struct mask_tail {
+    size_t count;
+    uint32_t period; /* in rounds; at least 1 */
+};
 
 struct masks_options {
     size_t values;      /* of the plane */
@@ -35,8 +44,12 @@ struct masks_options {
                            `parameters`. Borrowed for the call */
     size_t ends_count;
     uint32_t fragments; /* P, up to MASK_FRAGMENTS_MAX; or 0, and then */
-    uint32_t slots;     /* B, up to MASK_SLOTS_MAX */
-    uint64_t seed;      /* the same at all members */
+    uint32_t slots;     /* B, up to MASK_SLOTS_MAX; or 0, and then */
+    /* what the end of the plane is divided into, together at most `values`; what lies before it is
+       in every round */
+    struct mask_tail tails[MASK_TAILS_MAX];
+    uint32_t tails_count;
+    uint64_t seed; /* the same at all members */
 };
 
 /* Which values: of one round. */

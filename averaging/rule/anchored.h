@@ -1,7 +1,7 @@
 /*
  * anchored: what the rules share that step with momentum from an anchor of the peer's own
- * (heavy_ball.c, accelerated.c): two planes that outlive rounds and a rule_mean that gathers.
- * Private to averaging/rule. Jobs of the exchange lane.
+ * (heavy_ball.c, accelerated.c, delayed.c): two planes that outlive rounds and a rule_mean that
+ * gathers. Private to averaging/rule. Jobs of the exchange lane.
  */
 #ifndef GRAPEVINE_AVERAGING_RULE_ANCHORED_H
 #define GRAPEVINE_AVERAGING_RULE_ANCHORED_H
@@ -12,10 +12,11 @@ struct rule {
     struct rule *mean; /* a rule_mean, which gathers */
     struct rule_settings settings;
     size_t values;
-    bool is_anchored; /* anchor and momentum are in force */
-    const float *own; /* NULL between rounds */
-    float *anchor;    /* [values] */
-    float *momentum;  /* [values] */
+    bool is_anchored;  /* anchor and momentum are in force */
+    const float *own;  /* NULL between rounds */
+    float *anchor;     /* [values] */
+    float *momentum;   /* [values] */
+    uint32_t arrivals; /* delayed.c: rounds since momentum moved */
 };
 
 /** The operations of rule.h that are alike for all of these. */

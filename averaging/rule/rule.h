@@ -32,6 +32,7 @@ struct rule_settings { /* of the outer rules; the mean has none */
     size_t memory;     /* exact-diffusion: the first so many values have one; 0: all */
     size_t stepped;    /* outer rules: the first so many values step; 0: all. The rest are means */
     bool has_momentum; /* false, block alone: 1 - 1/n, n the members of the round */
+    uint32_t delay;    /* delayed-nesterov: momentum moves in every so manieth round, at least 2 */
     uint64_t pull_rounds; /* elastic: > 1: only every so many rounds is the model pulled */
 };
 
@@ -137,7 +138,7 @@ struct rule_ops {
 extern const struct rule_ops rule_mean, rule_push, rule_exact_diffusion;
 extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
 extern const struct rule_ops rule_sparse;
-extern const struct rule_ops rule_heavy_ball, rule_accelerated;
+extern const struct rule_ops rule_heavy_ball, rule_accelerated, rule_delayed_nesterov;
 
 /** rule_heavy_ball: with a rate below this the peers of a swarm of any size come together in mean
  *  square (two peers bear more); `momentum` in [0, 1). */

@@ -210,12 +210,39 @@ static enum rc match_pulls(const struct strategy_specs *specs, struct strategy *
     return RC_OK;
 }
 
+/* Moments that travel in some of the rounds. */
+static enum rc match_periods(const struct strategy_specs *specs, const struct strategy *strategy,
+                             struct fault *why)
+{
+    const char *reason = NULL;
+
+    if (strategy->first_rounds == 0) return RC_OK;
+    if (strategy_is_given(specs->moments)) {
+        reason = "it says itself in which rounds moments travel; leave --moments out, or use "
+                 "local-sgd";
+    } else if (!strategy->exchange->is_group) {
+        reason = "its moments become those of a whole group; use --exchange group";
+    } else if (strategy->rule != &rule_mean) {
+        reason = "moments are means, and a rule that steps would step along them as well; leave "
+                 "--rule out";
+    } else if (strategy->topology.kind == TOPOLOGY_GRID) {
+        reason = "where lines and what travels both go by the round's number, moments would only "
+                 "meet on some of the lines; leave --topology grid out";
+    }
+    if (reason == NULL) return RC_OK;
+    return fault_set(why, RC_USAGE, "--averaging %s: %s", strategy->name, reason);
+}
+
 /* Resetting them at every step would leave none. Second moments must not become negative: means are
  * taken of what nobody changes meanwhile, nothing rounds, and every member gets the same. */
-static enum rc match_moments(struct strategy *strategy, struct fault *why)
+static enum rc match_moments(const struct strategy_specs *specs, struct strategy *strategy,
+                             struct fault *why)
 {
     const bool is_each_step = strategy->every_ns == 0 && strategy->every_steps <= 1;
+    const char *flag = strategy->first_rounds > 0 ? "moments that travel" : "--moments average";
+    enum rc rc = match_periods(specs, strategy, why);
 
+    if (rc != RC_OK) return rc;
     if (strategy->moments == MOMENTS_KEEP || !strategy->is_averaging) return RC_OK;
     if (strategy->at_end) {
         return fault_set(why, RC_USAGE,
@@ -237,10 +264,10 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
                          strategy->name, strategy->exchange->name, strategy->rule->name);
     }
     if (!strategy->codec.traits.is_lossless || strategy->has_feedback) {
-        return fault_set(why, RC_USAGE,
-                         "--moments average: --codec %s rounds, and squares would become negative; "
-                         "use --codec f32",
-                         strategy->codec_text);
+        return fault_set(
+            why, RC_USAGE,
+            "%s: --codec %s rounds, and squares would become negative; use --codec f32", flag,
+            strategy->codec_text);
     }
     strategy->waits = true;
     return RC_OK;
@@ -598,7 +625,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_parts(strategy, why);
     if (rc == RC_OK) rc = match_fragments(specs, strategy, why);
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
-    if (rc == RC_OK) rc = match_moments(strategy, why);
+    if (rc == RC_OK) rc = match_moments(specs, strategy, why);
     if (rc == RC_OK) rc = match_robust(specs, strategy, why);
     if (rc == RC_OK) rc = match_schedule(strategy, why);
     return rc;

@@ -30,6 +30,10 @@
     {                                                                                              \
         .rate = 0.7f, .momentum = 0.3f, .has_momentum = true                                       \
     }
+#define OUTER_DELAYED                                                                              \
+    {                                                                                              \
+        .rate = 0.7f, .momentum = 0.5f, .has_momentum = true, .delay = 4                           \
+    }
 #define OUTER_SPARSE                                                                               \
     {                                                                                              \
         .rate = 0.7f                                                                               \
@@ -64,6 +68,21 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_mean,
      .settings = {STEPS_H}},
+    /* The same with Adam's moments, the first of which travel in every so manieth round (3) and the
+     * second in every so manieth (6): H=N, first=N, second=N. Iacob et al. 2025,
+     * arXiv:2505.22549. */
+    {.name = "des-loc",
+     .is_averaging = true,
+     .waits = true,
+     .first_rounds = 3,
+     .second_rounds = 6,
+     .every_steps = 16,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .optimizer = "adam",
+     .settings = {STEPS_H,
+                  {.key = "first", .kind = SETTING_FIRST, .min = 1, .max = 1000},
+                  {.key = "second", .kind = SETTING_SECOND, .min = 1, .max = 1000}}},
     /* Take the mean after every step, and wait for it. Goyal et al. 2017, arXiv:1706.02677. */
     {.name = "allreduce",
      .is_averaging = true,
@@ -394,6 +413,19 @@ static const struct method methods[] = {
      .settings = {STEPS_H,
                   {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
                   {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}}},
+    /* The same without waiting, and momentum moves in every N-th (4) of a peer's rounds: H=N, lr=X
+     * (0.7), momentum=X (0.5), N=N. Liu et al. 2024, arXiv:2401.09135. */
+    {.name = "async-diloco",
+     .is_averaging = true,
+     .every_steps = 50,
+     .exchange = &exchange_pair,
+     .rule = &rule_delayed_nesterov,
+     .rule_settings = OUTER_DELAYED,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 1},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999},
+                  {.key = "N", .kind = SETTING_DELAY, .min = 2, .max = 1000}}},
     /* Diloco's outer step along with whoever is met, every H steps (50): H=N, lr=X (0.7),
      * momentum=X (0.3), alpha=X of the way to the others (1, on graphs what momentum bears).
      * Cagnasso et al. 2026, arXiv:2606.11081. */
@@ -468,6 +500,7 @@ const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
         {&rule_elastic, OUTER_ELASTIC},
         {&rule_sparse, OUTER_SPARSE},
         {&rule_heavy_ball, OUTER_HEAVY_BALL},
+        {&rule_delayed_nesterov, OUTER_DELAYED},
         {&rule_accelerated, OUTER_ACCELERATED},
         {.ops = &rule_push},
         {.ops = &rule_exact_diffusion},

@@ -16,6 +16,7 @@ enum setting_kind {
     SETTING_RATE,      /* of the rule */
     SETTING_MOMENTUM,  /* of the rule */
     SETTING_QUASI,     /* momentum of the mixed model's movement */
+    SETTING_DELAY,     /* of the rule: rounds from one that moves momentum to the next */
     SETTING_DECAY,     /* of what error feedback keeps */
     SETTING_SHARE,     /* of the rule, in place of a rate */
     SETTING_WAY,       /* of the rule: how much of the way to the others */
@@ -25,6 +26,8 @@ enum setting_kind {
     SETTING_BESIDE,    /* steps beside a round; 0: it is waited for */
     SETTING_FRAGMENTS, /* a round carries one of */
     SETTING_CARRIED,   /* the share of the values that a round carries */
+    SETTING_FIRST,     /* rounds from one that carries first moments to the next */
+    SETTING_SECOND,    /* the same of second moments */
     SETTING_QUORUM,    /* members without whom no round begins */
     SETTING_LOCAL,     /* what the steps beside a round count of what they would */
     SETTING_STALE,     /* steps between snapshot and result */
@@ -51,6 +54,7 @@ struct method {
     bool waits, overlaps;
     float beta; /* of edges */
     uint32_t fragments, slots;
+    uint32_t first_rounds, second_rounds;
     bool blends;
     bool joins_others;
     uint32_t quorum;

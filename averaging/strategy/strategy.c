@@ -130,6 +130,22 @@ static enum rc parse_quorum(const char *spec, const char *value, uint32_t *quoru
     return RC_OK;
 }
 
+static enum rc parse_rounds(const char *spec, const char *value, const struct setting *setting,
+                            uint32_t *rounds, struct fault *why)
+{
+    uint64_t count;
+
+    if (!units_parse_count(value, &count) || (double)count < setting->min ||
+        (double)count > setting->max) {
+        return fault_set(
+            why, RC_PARSE,
+            "--averaging %s: column %zu: \"%s\" is not a number of rounds from %g to %g", spec,
+            (size_t)(value - spec) + 1, value, setting->min, setting->max);
+    }
+    *rounds = (uint32_t)count;
+    return RC_OK;
+}
+
 /* One in so many values, to the nearest whole number. */
 static enum rc parse_carried(const char *spec, const char *value, const struct setting *setting,
                              uint32_t *slots, struct fault *why)
@@ -186,6 +202,12 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_fragments(spec, value, &strategy->fragments, why);
     case SETTING_CARRIED:
         return parse_carried(spec, value, setting, &strategy->slots, why);
+    case SETTING_DELAY:
+        return parse_rounds(spec, value, setting, &rule->delay, why);
+    case SETTING_FIRST:
+        return parse_rounds(spec, value, setting, &strategy->first_rounds, why);
+    case SETTING_SECOND:
+        return parse_rounds(spec, value, setting, &strategy->second_rounds, why);
     case SETTING_QUORUM:
         return parse_quorum(spec, value, &strategy->quorum, why);
     case SETTING_LOCAL:
@@ -299,25 +321,16 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
 static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
 {
     static const struct word_synonym synonyms[] = {
-        {"fedavg", "local-sgd"},
-        {"federated", "local-sgd"},
-        {"local", "local-sgd"},
-        {"ddp", "allreduce"},
-        {"sync", "allreduce"},
-        {"horovod", "allreduce"},
-        {"gossip", "ad-psgd"},
-        {"decentralized", "dpsgd"},
-        {"hivemind", "moshpit"},
-        {"demo", "sparseloco"},
-        {"dgc", "sparseloco"},
-        {"sgp", "push-sum"},
-        {"downpour", "easgd"},
-        {"choco-sgd", "choco"},
-        {"soup", "one-shot"},
-        {"mirror", "choco"},
-        {"population", "pbt"},
-        {"distill", "codistill"},
-        {NULL, NULL},
+        {"fedavg", "local-sgd"},    {"federated", "local-sgd"},
+        {"local", "local-sgd"},     {"local-adam", "des-loc"},
+        {"ddp", "allreduce"},       {"sync", "allreduce"},
+        {"horovod", "allreduce"},   {"gossip", "ad-psgd"},
+        {"decentralized", "dpsgd"}, {"hivemind", "moshpit"},
+        {"demo", "sparseloco"},     {"dgc", "sparseloco"},
+        {"sgp", "push-sum"},        {"downpour", "easgd"},
+        {"choco-sgd", "choco"},     {"soup", "one-shot"},
+        {"mirror", "choco"},        {"population", "pbt"},
+        {"distill", "codistill"},   {NULL, NULL},
     };
     const char *names[METHODS_MAX];
     char hint[WORD_HINT_BYTES];
@@ -359,6 +372,9 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->quasi_global = method->quasi_global;
     strategy->fragments = method->fragments;
     strategy->slots = method->slots;
+    strategy->first_rounds = method->first_rounds;
+    strategy->second_rounds = method->second_rounds;
+    if (method->first_rounds > 0) strategy->moments = MOMENTS_AVERAGE;
     strategy->blends = method->blends;
     strategy->local_share = method->local_share;
     strategy->joins_others = method->joins_others;
@@ -607,6 +623,11 @@ uint32_t strategy_cover(const struct strategy *strategy)
     uint32_t rounds = strategy->fragments > 0 ? strategy->fragments : strategy->slots;
 
     return strategy->is_averaging && rounds > 1 ? rounds : 1;
+}
+
+bool strategy_has_masks(const struct strategy *strategy)
+{
+    return strategy_cover(strategy) > 1 || strategy->first_rounds > 0;
 }
 
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step)

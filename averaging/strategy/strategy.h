@@ -55,7 +55,10 @@ struct strategy {
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
     enum moments moments;
-    bool mixes_answers; /* and no parameters: `answers` */
+    uint32_t first_rounds, second_rounds; /* of moments that are averaged: the optimizer's first
+                                             buffer travels in every so manieth round, what is
+                                             behind it likewise; 0: in each */
+    bool mixes_answers;                   /* and no parameters: `answers` */
     struct strategy_answers answers;
     uint32_t fragments; /* a round carries one of so many (averaging/codec/mask.h); 0: all */
     uint32_t slots;     /* or one of so many values; 0: all */
@@ -105,8 +108,10 @@ size_t strategy_chunk_bytes(const struct strategy *strategy);
 bool strategy_may_relay(const struct strategy *strategy);
 /** Steps are taken while a group forms, without end: who waits for the others loses nothing. */
 bool strategy_is_patient(const struct strategy *strategy);
-/** So many rounds carry the whole of the plane. */
+/** So many rounds carry the whole of the model. */
 uint32_t strategy_cover(const struct strategy *strategy);
+/** Do rounds carry unlike parts of the plane (averaging/codec/mask.h)? */
+bool strategy_has_masks(const struct strategy *strategy);
 /** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that

@@ -55,6 +55,9 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
     } else if (settings->share > 0) {
         snprintf(text, cap, "%s lr %g momentum %g alpha %g", strategy->rule->name,
                  (double)settings->rate, (double)settings->momentum, (double)settings->share);
+    } else if (settings->delay > 0) {
+        snprintf(text, cap, "%s lr %g momentum %g every %u rounds", strategy->rule->name,
+                 (double)settings->rate, (double)settings->momentum, settings->delay);
     } else {
         snprintf(text, cap, "%s lr %g momentum %g", strategy->rule->name, (double)settings->rate,
                  (double)settings->momentum);
@@ -131,13 +134,25 @@ static void describe_part(const struct strategy *strategy, char *text, size_t ca
     }
 }
 
+/* ", moments averaged", ", moments averaged every 3 rounds, second ones every 6" */
+static void describe_moments(const struct strategy *strategy, char *text, size_t cap)
+{
+    static const char *const words[] = {"", ", moments reset", ", moments averaged"};
+    char when[64] = "";
+
+    if (strategy->first_rounds > 0) {
+        snprintf(when, sizeof when, " every %u rounds, second ones every %u",
+                 strategy->first_rounds, strategy->second_rounds);
+    }
+    snprintf(text, cap, "%s%s", words[strategy->moments], when);
+}
+
 void strategy_describe(struct strategy *strategy)
 {
-    static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
     char momentum[48] = "";
-    char topology[TOPOLOGY_TEXT], pace[128], rule[64], exchange[16], waits[96] = "", answers[160];
+    char topology[TOPOLOGY_TEXT], pace[128], rule[96], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";
-    char part[40], share[32] = "", merged[48] = "";
+    char part[40], share[32] = "", merged[48] = "", moments[96];
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -159,6 +174,7 @@ void strategy_describe(struct strategy *strategy)
     describe_rule(strategy, rule, sizeof rule);
     describe_answers(strategy, answers, sizeof answers);
     describe_part(strategy, part, sizeof part);
+    describe_moments(strategy, moments, sizeof moments);
     snprintf(exchange, sizeof exchange, "%s%s%s", strategy->exchange->name, is_group ? ":" : "",
              is_group ? schedule_name(strategy->schedule) : "");
     if (strategy->waits) {
@@ -188,7 +204,7 @@ void strategy_describe(struct strategy *strategy)
     snprintf(strategy->text, sizeof strategy->text,
              "%s: %s%s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s%s", strategy->name, pace,
              part, waits, exchange, topology, strategy->codec_text, rule, merged, answers, momentum,
-             robust[0] == '\0' ? "" : ", robust ", robust, moments[strategy->moments]);
+             robust[0] == '\0' ? "" : ", robust ", robust, moments);
 }
 
 /* Rate, momentum and pull of a step that several take together: with unlike ones their anchors
@@ -206,6 +222,9 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
     } else if (settings->share > 0) {
         snprintf(text, cap, " lr %g momentum %g alpha %g", (double)settings->rate,
                  (double)settings->momentum, (double)settings->share);
+    } else if (settings->delay > 0) {
+        snprintf(text, cap, " lr %g momentum %g every %u rounds", (double)settings->rate,
+                 (double)settings->momentum, settings->delay);
     } else {
         snprintf(text, cap, " lr %g momentum %g", (double)settings->rate,
                  (double)settings->momentum);
@@ -214,21 +233,27 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
 
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap)
 {
-    char step[64], part[40];
+    char step[80], part[40], rounds[48] = "";
     int count;
 
     describe_step(strategy, step, sizeof step);
     describe_part(strategy, part, sizeof part);
+    if (strategy->first_rounds > 0) {
+        snprintf(rounds, sizeof rounds, "%s every %u and %u rounds",
+                 moments == NULL ? ", moments" : "", strategy->first_rounds,
+                 strategy->second_rounds);
+    }
     if (!strategy->is_averaging) {
         count = snprintf(text, cap, "wire %d, %s", WIRE_VERSION,
                          strategy->is_population ? "population" : "none");
     } else {
-        count = snprintf(text, cap, "wire %d, %s%sexchange %s%s, codec %s%s, rule %s%s%s%s",
+        count = snprintf(text, cap, "wire %d, %s%sexchange %s%s, codec %s%s, rule %s%s%s%s%s",
                          WIRE_VERSION, strategy->mixes_answers ? METHOD_ANSWERS : "",
                          strategy->at_end ? "once, " : "", strategy->exchange->name, part,
                          strategy->codec.name, strategy->has_feedback ? "+ef" : "",
                          strategy->tracks ? "tracking" : strategy->rule->name, step,
-                         moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
+                         moments != NULL ? ", moments of " : "", moments != NULL ? moments : "",
+                         rounds);
     }
     CHECK(count > 0 && (size_t)count < cap);
 }

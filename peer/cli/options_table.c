@@ -366,11 +366,12 @@ const struct option_row option_rows[] = {
 
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
-     "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, slowmo, "
+     "none, one-shot, local-sgd, des-loc, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, "
+     "slowmo, "
      "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
      "dpsgd, "
      "choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, "
-     "gasloc, pbt, codistill "
+     "async-diloco, gasloc, pbt, codistill "
      "or ec-dnn, with settings as in local-sgd:H=16; docs/choosing.md says which when, "
      "docs/methods.md tells them apart; each flag below replaces one part of it",
      OF_RUN},
@@ -396,7 +397,7 @@ const struct option_row option_rows[] = {
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, sparse, "
-     "heavy-ball, accelerated, push-sum or exact-diffusion (default by method)",
+     "heavy-ball, delayed-nesterov, accelerated, push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "RULE", "auto", 0, 0,
      "what guards against peers that lie. clip: the farther away a peer's values are, beyond what "
@@ -408,9 +409,9 @@ const struct option_row option_rows[] = {
      "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "
      "which when. none: no guard; NaN and absurd values are refused in any case",
      OF_RUN},
-    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
+    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", NULL, 0, 0,
      "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "
-     "travel with the model and are averaged",
+     "travel with the model and are averaged (default by method: keep, but for des-loc)",
      OF_RUN},
     {"probe", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
      "codistill and ec-dnn: the data whose samples all peers answer, as --data (default: the "

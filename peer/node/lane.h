@@ -124,6 +124,9 @@ uint64_t lane_updates(const struct node *node);
 MUST_USE enum rc lane_export(struct node *node, enum section section, float *out); /* all of it */
 /** `values`: all of the section. */
 MUST_USE enum rc lane_assign(struct node *node, enum section section, const float *values);
+/** All of SECTION_MOMENTS, as the optimizer could have made them: others may say what they like,
+ * and changes come rounded. Brings them into range in place. */
+MUST_USE enum rc lane_assign_moments(struct node *node, float *moments);
 struct lane_model {
     /* Whole sections; NULL: what is there stays. */
     const float *parameters, *buffers, *moments, *input;
@@ -179,6 +182,8 @@ void lane_answer_forget(struct node *node, struct peer_id from);
 /* lane/moments.c: the optimizer's buffers in rounds */
 /** In the lane: all are zero, and of no update: Adam corrects its next steps as its first ones. */
 MUST_USE enum rc lane_moments_begin_anew(struct node *node);
+/** In the lane: what came of a round, all of them, is added. */
+MUST_USE enum rc lane_moments_mixed(struct node *node, const float *difference);
 /** How many of them travel behind the model. */
 size_t lane_moments_values(const struct node *node);
 /** The optimizer they are of; NULL: none travel. */

@@ -65,6 +65,16 @@ bool round_plane_renew(struct round *round)
     return true;
 }
 
+/* What a round carries, or when momentum moves (of a rule for which rounds carry all of the model):
+ * where that is unlike, so is this. */
+static float part_number(const struct strategy *strategy)
+{
+    if (strategy->rule_settings.delay > 0) return (float)strategy->rule_settings.delay;
+    if (strategy->fragments > 0) return (float)strategy->fragments;
+    if (strategy->slots > 0) return -(float)strategy->slots;
+    return 0.5f + (float)strategy->first_rounds + 1024 * (float)strategy->second_rounds;
+}
+
 /* Rate, momentum and pull of a step that several take together, and what a round carries, in four
  * digits of base 64: with unlike ones their anchors would part in every round, though each did as
  * it was told. "": it is a plain mean of all. */
@@ -73,11 +83,10 @@ static void settings_print(const struct strategy *strategy, char text[8])
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
     const struct rule_settings *settings = &strategy->rule_settings;
     const bool is_by_share = settings->share > 0 && !settings->has_momentum;
-    const bool is_part = strategy_cover(strategy) > 1, is_step = strategy_steps(strategy);
+    const bool is_part = strategy_has_masks(strategy) || settings->delay > 0;
+    const bool is_step = strategy_steps(strategy);
     const float steps[] = {is_by_share ? 0 : settings->rate, settings->share,
-                           settings->has_momentum ? settings->momentum : -1,
-                           strategy->fragments > 0 ? (float)strategy->fragments
-                                                   : -(float)strategy->slots};
+                           settings->has_momentum ? settings->momentum : -1, part_number(strategy)};
     uint8_t bytes[sizeof steps];
     struct digest digest;
     uint32_t bits;
@@ -87,7 +96,7 @@ static void settings_print(const struct strategy *strategy, char text[8])
     for (size_t i = 0; i < ARRAY_COUNT(steps); i++) {
         store_le_float(bytes + 4 * i, steps[i]);
     }
-    /* The last one only where there is one: who knows nothing of parts says the same without. */
+    /* The last one only where there is one: who knows nothing of it says the same without. */
     digest = hash_of(bytes, is_part ? sizeof bytes : sizeof bytes - sizeof(float));
     bits = load_le32(digest.bytes);
     snprintf(text, 8, "/%c%c%c%c", digits[bits & 63], digits[bits >> 6 & 63],

@@ -17,6 +17,7 @@
 #include "replica/learners/mutual.h"
 #include "replica/learners/replica.h"
 #include "replica/model/layers.h"
+#include "replica/optimizer/optimizer.h"
 
 #include <signal.h>
 #include <time.h>
@@ -154,18 +155,28 @@ static enum rc read_trunk(const struct session *session, uint32_t *trunk, struct
         return fault_set(why, RC_USAGE,
                          "--share %s: not with --averaging %s%s; take another method, or share all",
                          share, strategy->name,
-                         strategy->moments == MOMENTS_AVERAGE ? " --moments average" : "");
+                         options_text(session->options, "moments") == NULL ? ""
+                                                                           : " --moments average");
     }
     *trunk = (uint32_t)layers;
     return RC_OK;
 }
 
-/* Momentum of the mixed model is in the gradients that the optimizer is given. */
+/* Momentum of the mixed model is in the gradients that the optimizer is given; and moments that
+ * have rounds of their own must be there. What cannot be parsed is for the learner to say. */
 static enum rc check_optimizer(const struct strategy *strategy, const char *optimizer,
                                struct fault *why)
 {
     const size_t count = strcspn(optimizer == NULL ? "" : optimizer, ":");
+    struct optimizer parsed;
 
+    if (strategy->first_rounds > 0 && optimizer != NULL &&
+        optimizer_parse(optimizer, &parsed, why) == RC_OK && optimizer_planes(parsed.kind) == 0) {
+        return fault_set(why, RC_USAGE,
+                         "--optimizer %s: it keeps no moments, and --averaging %s is for rounds in "
+                         "which they travel; use adam, or --averaging local-sgd",
+                         optimizer, strategy->name);
+    }
     if (strategy->quasi_global == 0 || optimizer == NULL) return RC_OK;
     if (count == 3 && strncmp(optimizer, "sgd", count) == 0) return RC_OK;
     return fault_set(

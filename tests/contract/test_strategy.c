@@ -231,6 +231,27 @@ static void words_that_do_not_go_together_say_which(void **state)
     are_refused(refusals, ARRAY_COUNT(refusals));
 }
 
+static void async_diloco_says_what_it_bears(void **state)
+{
+    (void)state;
+    static const struct refusal refusals[] = {
+        {{.averaging = "async-diloco:N=1"}, RC_PARSE, "rounds from 2 to 1000"},
+        {{.averaging = "async-diloco:lr=1.1"}, RC_PARSE, "1e-06 to 1"},
+        {{.averaging = "async-diloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.averaging = "async-diloco", .topology = "ring", .exchange = "edges"},
+         RC_USAGE,
+         "--exchange pair"},
+    };
+    const struct strategy_specs specs = {.averaging = "async-diloco"};
+    struct strategy s;
+
+    are_refused(refusals, ARRAY_COUNT(refusals));
+    assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
+    assert_true(!s.waits && s.exchange == &exchange_pair);
+    assert_non_null(
+        strstr(s.text, "rule delayed-nesterov lr 0.7 momentum 0.5 every 4 rounds, robust clip"));
+}
+
 static void gasloc_says_what_it_bears(void **state)
 {
     (void)state;
@@ -334,16 +355,33 @@ static void moments_go_where_rounds_replace_the_model(void **state)
         {{.averaging = "diloco", .codec = "f16", .moments = "average"},
          RC_USAGE,
          "use --codec f32"},
+        {{.averaging = "des-loc", .moments = "keep"}, RC_USAGE, "leave --moments out"},
+        {{.averaging = "des-loc", .exchange = "pair"}, RC_USAGE, "use --exchange group"},
+        {{.averaging = "des-loc", .codec = "int8"}, RC_USAGE, "use --codec f32"},
+        {{.averaging = "des-loc", .codec = "int8+ef"}, RC_USAGE, "leave --rule out"},
+        {{.averaging = "des-loc", .rule = "nesterov"}, RC_USAGE, "leave --rule out"},
+        {{.averaging = "des-loc", .topology = "grid:4"}, RC_USAGE, "leave --topology grid out"},
+        {{.averaging = "des-loc:first=0"}, RC_PARSE, "rounds from 1 to 1000"},
+        {{.averaging = "des-loc:second=1001"}, RC_PARSE, "column 16"},
     };
     const struct strategy_specs specs = {.averaging = "slowmo", .moments = "reset"},
-                                average = {.averaging = "local-sgd", .moments = "average"};
+                                average = {.averaging = "local-sgd", .moments = "average"},
+                                desynced = {.averaging = "des-loc:first=2"};
     struct strategy s;
+    char text[192];
 
     are_refused(refusals, ARRAY_COUNT(refusals));
     assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
     assert_true(s.moments == MOMENTS_RESET && strstr(s.text, ", moments reset") != NULL);
     assert_int_equal(strategy_parse(&average, &s, NULL), RC_OK);
-    assert_true(s.moments == MOMENTS_AVERAGE && s.waits);
+    assert_true(s.moments == MOMENTS_AVERAGE && s.waits && !strategy_has_masks(&s));
+    assert_int_equal(strategy_parse(&desynced, &s, NULL), RC_OK);
+    assert_true(s.moments == MOMENTS_AVERAGE && s.waits && strategy_has_masks(&s));
+    assert_true(s.first_rounds == 2 && s.second_rounds == 6 && strategy_cover(&s) == 1);
+    assert_string_equal(s.optimizer, "adam");
+    assert_non_null(strstr(s.text, ", moments averaged every 2 rounds, second ones every 6"));
+    strategy_method(&s, "adam", text, sizeof text);
+    assert_non_null(strstr(text, ", moments of adam every 2 and 6 rounds"));
 }
 
 static void a_name_without_end_is_refused(void **state)
@@ -580,6 +618,7 @@ int main(void)
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_words_say_what_and_where),
         cmocka_unit_test(words_that_do_not_go_together_say_which),
+        cmocka_unit_test(async_diloco_says_what_it_bears),
         cmocka_unit_test(gasloc_says_what_it_bears),
         cmocka_unit_test(aggregates_go_with_groups_and_neighbours),
         cmocka_unit_test(periods_that_cannot_be_are_refused),

@@ -137,7 +137,8 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
 {
     const double slack = strcmp(chaos->plan.codec, "int8") == 0 ? 0.05 : 0.02;
     const bool swings = chaos->strategy != NULL &&
-                        (chaos->strategy->rule->is_outer || chaos->strategy->quasi_global > 0);
+                        (chaos->strategy->rule->is_outer || chaos->strategy->quasi_global > 0 ||
+                         chaos->strategy->rule_settings.delay > 0);
     /* Momentum goes on beyond the mean. */
     const double reach = swings ? 40 * CHAOS_SPREAD : CHAOS_SPREAD;
     /* Of equal values a sparse codec sends some first. */
@@ -145,7 +146,7 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
     size_t part = chaos->plan.is_pair ? chaos->plan.values : CHUNK_VALUES;
 
     /* Each value has met whom it met. */
-    if (chaos->strategy != NULL && strategy_cover(chaos->strategy) > 1) part = 1;
+    if (chaos->strategy != NULL && strategy_has_masks(chaos->strategy)) part = 1;
     cluster_plane(chaos->cluster, peer, chaos->plane);
     for (size_t at = 0; at < chaos->plan.values; at += part) {
         size_t left = chaos->plan.values - at;

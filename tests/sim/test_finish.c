@@ -64,6 +64,7 @@ static void equal_peers_end_with_one_model(void **state)
     (void)state;
     /* Methods in whose rounds all take part leave all with the same parameters. */
     static const char *const methods[] = {"local-sgd:H=16",
+                                          "des-loc:H=16",
                                           "allreduce",
                                           "post-local:H=16,switch=90",
                                           "bmuf:H=16",
@@ -120,9 +121,9 @@ static void all_methods_end_closer(void **state)
     (void)state;
     /* A part of the others at a time, or a part of the way. */
     static const char *const methods[] = {
-        "ad-psgd", "swarmsgd", "ad-psgd:H=16", "moshpit:H=16",  "easgd",       "dpsgd",
-        "choco",   "d2",       "push-sum",     "osgp",          "gosgd:p=0.1", "aeasgd",
-        "eamsgd",  "noloco",   "gasloc",       "push-sum:H=16", "sparta:p=0.1"};
+        "ad-psgd", "swarmsgd", "ad-psgd:H=16", "moshpit:H=16", "easgd",         "dpsgd",
+        "choco",   "d2",       "push-sum",     "osgp",         "gosgd:p=0.1",   "aeasgd",
+        "eamsgd",  "noloco",   "async-diloco", "gasloc",       "push-sum:H=16", "sparta:p=0.1"};
 
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         create(m + 1, methods[m], NULL);
@@ -285,10 +286,21 @@ static void who_dies_is_not_waited_for(void **state)
 static void whatever_happens_all_end(void **state)
 {
     (void)state;
-    static const char *const methods[] = {
-        "local-sgd:H=16", "allreduce", "diloco:H=50", "ad-psgd",        "moshpit:H=4",
-        "dpsgd",          "aeasgd",    "choco",       "push-sum",       "osgp",
-        "noloco:H=20",    "d2",        "gasloc:H=20", "sparseloco:H=20"};
+    static const char *const methods[] = {"local-sgd:H=16",
+                                          "allreduce",
+                                          "diloco:H=50",
+                                          "ad-psgd",
+                                          "moshpit:H=4",
+                                          "dpsgd",
+                                          "aeasgd",
+                                          "choco",
+                                          "push-sum",
+                                          "osgp",
+                                          "noloco:H=20",
+                                          "async-diloco:H=20",
+                                          "d2",
+                                          "gasloc:H=20",
+                                          "sparseloco:H=20"};
 
     FOR_EACH_SEED (seed, 24) {
         double speeds[PEERS];

@@ -155,9 +155,53 @@ static void they_become_means(void **state)
     run("local-sgd:H=8", "average", mean_of, 1e-5f);
     run("bmuf:H=8", "average", mean_of, 1e-5f);
     run("diloco:H=8", "average", mean_of, 1e-5f);
+    run("des-loc:H=8", NULL, mean_of, 1e-5f);
     for (uint32_t i = 0; i < FIRST; i++) {
         assert_int_equal(updates[i], 7); /* each one's own */
     }
+}
+
+/* des-loc: first moments become means beside second ones that are still each peer's own. Where a
+ * peer has seen no gradient its second moment is 0, and a first one of others over it would be a
+ * step without end. */
+static void first_moments_are_held_to_ones_own_second_ones(void **state)
+{
+    (void)state;
+    const struct cluster_options options = {.peers = FIRST,
+                                            .seed = 1,
+                                            .averaging = "des-loc:H=8,first=1,second=1000",
+                                            .latency_ns = NS_PER_MS,
+                                            .learner = still_create};
+    struct cluster *cluster = cluster_create(&options);
+
+    swarm_start(cluster, FIRST);
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 2 * NS_PER_S);
+    for (uint32_t i = 0; i < FIRST; i++) {
+        size_t count;
+        float *values = moments_of(i, &count);
+
+        for (size_t k = 0; k < count; k++) {
+            values[k] = i == 0 ? 0 : 1;
+        }
+        assert_int_equal(
+            still.ops.assign_section(still.learners[i], SECTION_MOMENTS, values, count), RC_OK);
+        mem_free(values);
+    }
+    cluster_run(cluster, 8 * NS_PER_S); /* the first means are too far from what was usual */
+    for (uint32_t i = 0; i < FIRST; i++) {
+        size_t count;
+        float *values = moments_of(i, &count);
+
+        for (size_t k = 0; k < count; k++) {
+            const bool is_first = k < count / 2;
+
+            if (!is_first) assert_true(values[k] == (i == 0 ? 0 : 1)); /* each one's own */
+            if (is_first) assert_true(values[k] >= 0 && values[k] < (i == 0 ? 1e-9f : 0.5f));
+        }
+        mem_free(values);
+    }
+    cluster_destroy(cluster);
 }
 
 /* Outer rules keep planes of the model and its moments then. A peer that comes after the first
@@ -316,6 +360,7 @@ int main(void)
         cmocka_unit_test(unless_told_otherwise_they_stay),
         cmocka_unit_test(they_begin_anew),
         cmocka_unit_test(they_become_means),
+        cmocka_unit_test(first_moments_are_held_to_ones_own_second_ones),
         cmocka_unit_test(a_peer_may_come_late),
         cmocka_unit_test(who_joins_takes_the_updates_with_the_moments),
         cmocka_unit_test(after_a_rollback_adam_begins_anew),

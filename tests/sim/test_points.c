@@ -14,8 +14,8 @@ enum { VALUES = 200, PEERS = 5, POINTS_MAX = 4096 };
 
 static const char *const exchanges[] = {NULL, "pair", "group", "edges", "mirror", "push"};
 static const char *const rules[] = {
-    NULL,      "mean",       "nesterov", "slow-momentum",   "block",
-    "elastic", "heavy-ball", "push-sum", "exact-diffusion", "accelerated"};
+    NULL,         "mean",     "nesterov",        "slow-momentum", "block",           "elastic",
+    "heavy-ball", "push-sum", "exact-diffusion", "accelerated",   "delayed-nesterov"};
 static const char *const topologies[] = {
     NULL,      "complete", "groups:3",  "grid:3",      "pairs",
     "ring",    "torus",    "hypercube", "exponential", "one-peer-exponential",

@@ -128,7 +128,7 @@ static enum rc create_snapshot(struct node *node)
 
     if (!strategy->is_averaging || learner->snapshot_create == NULL) return RC_OK;
     if (strategy->rule->prepare || strategy->exchange->has_mirrors) return RC_OK;
-    if (strategy->has_feedback || strategy->blends || strategy_cover(strategy) > 1) return RC_OK;
+    if (strategy->has_feedback || strategy->blends || strategy_has_masks(strategy)) return RC_OK;
     if (node->mixed != node->schema->values[SECTION_MIXED]) return RC_OK;
     if (strategy->codec.ops->format == CODEC_FORMATS) return RC_OK; /* encoded on the host */
     rc = learner->snapshot_create(node->lane->learner, strategy->codec.ops->format, CHUNK_VALUES,

@@ -3,6 +3,12 @@
  * unless told otherwise, as the published methods have it; SlowMo and BMUF also begin them anew
  * after each outer step, or average them. Means of first and second moments are plain ones, never
  * of roots; how many updates they are of, by which Adam corrects them, stays a peer's own count.
+ *
+ * Where both moments travel, each in rounds of its own (DES-LOC: Iacob et al. 2025,
+ * arXiv:2505.22549), first moments become the mean of all beside second ones that are still a
+ * peer's own. What others have seen a gradient of and this peer has not would then be divided by
+ * next to nothing, which the paper does not speak of. So first moments are held to what second ones
+ * allow after each round; with means of both that changes nothing.
  */
 #include "peer/node/lane/internal.h"
 
@@ -18,6 +24,20 @@ const char *lane_moments_name(const struct node *node)
 
     if (lane_moments_values(node) == 0) return NULL;
     return name == NULL ? "moments" : name;
+}
+
+MUST_USE enum rc lane_moments_mixed(struct node *node, const float *difference)
+{
+    const size_t count = node->schema->values[SECTION_MOMENTS];
+    float *moments = mem_aligned(count * sizeof *moments);
+    enum rc rc = moments == NULL ? RC_NOMEM : lane_export(node, SECTION_MOMENTS, moments);
+
+    for (size_t i = 0; rc == RC_OK && i < count; i++) {
+        moments[i] += difference[i];
+    }
+    if (rc == RC_OK) rc = lane_assign_moments(node, moments);
+    mem_free(moments);
+    return rc;
 }
 
 MUST_USE enum rc lane_moments_begin_anew(struct node *node)

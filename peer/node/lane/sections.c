@@ -68,10 +68,17 @@ static enum rc assign_shared(struct node *node, enum section section, const floa
     return rc;
 }
 
-/* As the method could have made them: a donor may say what it likes, and changes come rounded. */
-static enum rc assign_moments(struct node *node, const float *values)
+enum rc lane_assign_moments(struct node *node, float *moments)
 {
     const struct learner_ops *learner = node->lane->learner->ops;
+    const size_t count = node->schema->values[SECTION_MOMENTS];
+
+    if (learner->bound_moments != NULL) learner->bound_moments(node->lane->learner, moments, count);
+    return lane_assign(node, SECTION_MOMENTS, moments);
+}
+
+static enum rc assign_moments(struct node *node, const float *values)
+{
     size_t count = node->schema->values[SECTION_MOMENTS];
     float *moments = mem_aligned(count * sizeof(float));
     enum rc rc;
@@ -79,12 +86,7 @@ static enum rc assign_moments(struct node *node, const float *values)
     if (moments == NULL) return RC_NOMEM;
     rc = overlay(node, SECTION_MOMENTS, values, node->values, node->schema->shared_parameters,
                  moments);
-    if (rc != RC_OK) {
-        mem_free(moments);
-        return rc;
-    }
-    if (learner->bound_moments != NULL) learner->bound_moments(node->lane->learner, moments, count);
-    rc = lane_assign(node, SECTION_MOMENTS, moments);
+    if (rc == RC_OK) rc = lane_assign_moments(node, moments);
     mem_free(moments);
     return rc;
 }

@@ -165,16 +165,16 @@ MUST_USE enum rc lane_plane_import(struct node *node, const float *difference)
     struct learner *learner = node->lane->learner;
     const float *behind = difference + tracker_at(node);
     size_t moments = lane_moments_values(node);
-    enum rc rc;
+    enum rc rc = RC_OK;
 
+    if (moments > 0) rc = lane_moments_mixed(node, behind); /* it alone may lack memory */
+    if (rc != RC_OK) return rc;
     if (node->lane->snapshot != NULL) {
         rc = learner->ops->snapshot_apply(learner, node->lane->snapshot, difference);
     } else {
         rc = learner->ops->import_section(learner, SECTION_MIXED, difference, model_values(node));
     }
-    if (rc == RC_OK && moments > 0) {
-        return learner->ops->import_section(learner, SECTION_MOMENTS, behind, moments);
-    }
+    if (moments > 0) return rc;
     for (size_t i = 0; rc == RC_OK && tracking->has_tracker && i < node->values; i++) {
         tracking->tracker[i] += behind[i];
     }

@@ -34,6 +34,19 @@ static size_t layer_ends(const struct schema *schema, size_t *ends)
     return count;
 }
 
+/* The optimizer's first buffer, and what lies behind it; all is of the model where it has none. */
+static void add_tails(const struct node *node, struct masks_options *options)
+{
+    const size_t moments = lane_moments_values(node);
+    const size_t first = moments < node->values ? moments : node->values;
+    const struct strategy *strategy = node->options.strategy;
+
+    options->values = node->mixed;
+    options->tails[0] = (struct mask_tail){first, strategy->first_rounds};
+    options->tails[1] = (struct mask_tail){moments - first, strategy->second_rounds};
+    options->tails_count = MASK_TAILS_MAX;
+}
+
 enum rc rounds_create_masks(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
@@ -45,7 +58,8 @@ enum rc rounds_create_masks(struct node *node)
                                     .seed = load_le64(node->options.swarm->run_id.bytes)};
     size_t *ends;
 
-    if (strategy_cover(strategy) == 1) return RC_OK;
+    if (!strategy_has_masks(strategy)) return RC_OK;
+    if (strategy->first_rounds > 0) add_tails(node, &options);
     ends = mem_array(schema->shared_tensors, sizeof *ends);
     if (ends == NULL) return RC_NOMEM;
     options.ends = ends;

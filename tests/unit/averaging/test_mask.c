@@ -30,6 +30,21 @@ static struct masks *make(uint32_t fragments, uint32_t slots, uint64_t seed)
     return masks;
 }
 
+enum { HEAD = PARAMETERS + STATISTICS, FIRST = 3, SECOND = 6 };
+
+/* The model, then as many first moments as it has parameters, then twice as many others. */
+static struct masks *make_tails(void)
+{
+    const struct masks_options options = {.values = HEAD + 3 * PARAMETERS,
+                                          .parameters = PARAMETERS,
+                                          .tails = {{PARAMETERS, FIRST}, {2 * PARAMETERS, SECOND}},
+                                          .tails_count = 2};
+    struct masks *masks = masks_create(&options);
+
+    assert_non_null(masks);
+    return masks;
+}
+
 /* How often each value was carried in rounds [first, first + rounds). */
 static void count(const struct masks *masks, uint64_t origin, uint64_t first, uint32_t rounds,
                   uint32_t *times)
@@ -188,6 +203,49 @@ static void gather_and_scatter_are_inverse(void **state)
     mem_free(carried);
 }
 
+/* The model is in every round, at the front of its plane; first moments are in every third, second
+ * ones in every sixth. As many chunks in each, none of them empty or too long. */
+static void moments_are_carried_in_rounds_of_their_own(void **state)
+{
+    (void)state;
+    struct masks *masks = make_tails();
+    const size_t values = HEAD + 3 * PARAMETERS;
+    float *whole = mem_array(values, sizeof(float)), *back = mem_array(values, sizeof(float));
+    float *plane = mem_array(masks_values(masks), sizeof(float));
+    const uint32_t chunks = masks_chunks(masks);
+
+    for (size_t i = 0; i < values; i++) {
+        whole[i] = 1 + (float)i;
+    }
+    for (uint64_t r = 0; r < 14; r++) {
+        const struct mask mask = masks_of(masks, 5, r);
+        const struct mask_layout layout = masks_layout(masks, mask);
+        const bool has_first = r % FIRST == 0, has_second = r % SECOND == 0;
+
+        assert_true(mask.part < masks_parts(masks));
+        assert_int_equal(layout.parameters, PARAMETERS);
+        assert_int_equal(layout.values,
+                         HEAD + (has_first ? PARAMETERS : 0) + (has_second ? 2 * PARAMETERS : 0));
+        assert_true(layout.values <= masks_values(masks) && layout.chunk_values <= CHUNK_VALUES);
+        assert_int_equal(layout.chunk_values % RULE_GRAIN, 0);
+        assert_true(layout.values > (chunks - 1) * layout.chunk_values);
+        assert_true(layout.values <= chunks * layout.chunk_values);
+        memset(back, 0, values * sizeof(float));
+        masks_gather(masks, mask, whole, values, NULL, plane);
+        masks_scatter(masks, mask, plane, back);
+        assert_memory_equal(plane, whole, HEAD * sizeof(float));
+        for (size_t i = 0; i < values; i++) {
+            const bool is_carried = i < HEAD || (i < HEAD + PARAMETERS ? has_first : has_second);
+
+            if (back[i] != (is_carried ? whole[i] : 0)) fail_msg("round %d, value %zu", (int)r, i);
+        }
+    }
+    mem_free(plane);
+    mem_free(back);
+    mem_free(whole);
+    masks_destroy(masks);
+}
+
 /* The same numbers give the same mask at every member, and after a restart; of another run, of one
  * that begins rounds of its own, or in the next B rounds, it is another one. */
 static void masks_follow_from_what_all_know(void **state)
@@ -300,13 +358,17 @@ static void a_model_may_be_smaller_than_its_fragments(void **state)
 static void memory_may_run_out(void **state)
 {
     (void)state;
-    for (uint32_t slots = 0; slots <= 9; slots += 9) {
+    static const uint32_t kinds[][3] = {{4, 0, 0}, {0, 9, 0}, {0, 0, 2}};
+
+    for (size_t kind = 0; kind < ARRAY_COUNT(kinds); kind++) {
         const struct masks_options options = {.values = VALUES,
                                               .parameters = PARAMETERS,
                                               .ends = ends,
                                               .ends_count = LAYERS,
-                                              .fragments = slots > 0 ? 0 : 4,
-                                              .slots = slots};
+                                              .fragments = kinds[kind][0],
+                                              .slots = kinds[kind][1],
+                                              .tails = {{300, 3}, {400, 6}},
+                                              .tails_count = kinds[kind][2]};
         uint64_t n = 0;
 
         for (;; n++) {
@@ -327,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_value_is_carried_once),
         cmocka_unit_test(what_belongs_together_stays_together),
+        cmocka_unit_test(moments_are_carried_in_rounds_of_their_own),
         cmocka_unit_test(equal_layers_are_dealt_out_in_turn),
         cmocka_unit_test(gather_and_scatter_are_inverse),
         cmocka_unit_test(masks_follow_from_what_all_know),
