@@ -133,7 +133,8 @@ static void describe_part(const struct strategy *strategy, char *text, size_t ca
 
 void strategy_describe(struct strategy *strategy)
 {
-    static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
+    static const char *const moments[] = {"", ", moments reset", ", moments averaged",
+                                          ", moments masked"};
     char momentum[48] = "";
     char topology[TOPOLOGY_TEXT], pace[128], rule[64], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";

@@ -177,6 +177,9 @@ void lane_answer_forget(struct node *node, struct peer_id from);
 /* lane/moments.c: the optimizer's buffers in rounds */
 /** In the lane: all are zero, and of no update: Adam corrects its next steps as its first ones. */
 MUST_USE enum rc lane_moments_begin_anew(struct node *node);
+/** In the lane, with --moments mask, once a round counts: zero where nothing of a value is left in
+ *  `residual` (round_residual()). */
+MUST_USE enum rc lane_moments_mask(struct node *node, const float *residual);
 /** How many of them travel behind the model. */
 size_t lane_moments_values(const struct node *node);
 /** The optimizer they are of; NULL: none travel. */

@@ -334,7 +334,20 @@ static void moments_go_where_rounds_replace_the_model(void **state)
         {{.averaging = "diloco", .codec = "f16", .moments = "average"},
          RC_USAGE,
          "use --codec f32"},
+        {{.averaging = "allreduce", .moments = "mask"}, RC_USAGE, "topk:0.001+ef"},
+        {{.averaging = "allreduce", .codec = "int4+ef", .moments = "mask"},
+         RC_USAGE,
+         "as they are"},
+        {{.averaging = "allreduce", .codec = "topk:0.1|int8+ef", .moments = "mask"},
+         RC_USAGE,
+         "as they are"},
+        {{.averaging = "local-sgd", .codec = "topk:0.1+ef", .moments = "mask"},
+         RC_USAGE,
+         "single steps"},
+        {{.averaging = "choco", .codec = "topk:0.1", .moments = "mask"}, RC_USAGE, "single steps"},
     };
+    const struct strategy_specs mask = {
+        .averaging = "allreduce", .codec = "topk:0.01+ef", .moments = "mask"};
     const struct strategy_specs specs = {.averaging = "slowmo", .moments = "reset"},
                                 average = {.averaging = "local-sgd", .moments = "average"};
     struct strategy s;
@@ -344,6 +357,8 @@ static void moments_go_where_rounds_replace_the_model(void **state)
     assert_true(s.moments == MOMENTS_RESET && strstr(s.text, ", moments reset") != NULL);
     assert_int_equal(strategy_parse(&average, &s, NULL), RC_OK);
     assert_true(s.moments == MOMENTS_AVERAGE && s.waits);
+    assert_int_equal(strategy_parse(&mask, &s, NULL), RC_OK);
+    assert_true(s.moments == MOMENTS_MASK && strstr(s.text, ", moments masked") != NULL);
 }
 
 static void a_name_without_end_is_refused(void **state)
