@@ -392,8 +392,9 @@ const struct option_row option_rows[] = {
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is sent for a number: f32, f16, bf16, int8; of differences also int4, int2, "
      "qsgd:LEVELS, ternary, sign, the values that topk:SHARE, topk:K/4096, randk:SHARE or "
-     "threshold:T keep, and A|B: what A of these keeps, by B; CODEC+ef or CODEC+ef:DECAY: groups "
-     "send differences, and what the codec leaves out comes later (default by method)",
+     "threshold:T keep, the factors of lowrank:RANK, and A|B: what A of these leaves, by B; "
+     "CODEC+ef or CODEC+ef:DECAY: groups send differences, and what the codec leaves out comes "
+     "later (default by method)",
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, sparse, "
@@ -409,9 +410,10 @@ const struct option_row option_rows[] = {
      "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "
      "which when. none: no guard; NaN and absurd values are refused in any case",
      OF_RUN},
-    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", NULL, 0, 0,
-     "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "
-     "travel with the model and are averaged (default by method: keep, but for des-loc)",
+    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average|mask", NULL, 0, 0,
+     "the optimizer's own buffers after a round: each peer keeps its own, they are reset, they "
+     "travel with the model and are averaged, or momentum is reset where a value was sent "
+     "(allreduce --codec topk:SHARE+ef) (default by method: keep, but for des-loc)",
      OF_RUN},
     {"probe", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
      "codistill and ec-dnn: the data whose samples all peers answer, as --data (default: the "
