@@ -86,10 +86,20 @@ const struct codec *codec_at(size_t index)
 enum { SPEC_MAX = 64 };
 
 /* Of two with one word each has settings that the other has not. */
-static const struct codec_ops *const codecs[] = {
-    &f32_ops,         &f16_ops,         &bf16_ops,           &int8_ops,       &codec_ops_int4,
-    &codec_ops_int2,  &codec_ops_qsgd,  &codec_ops_ternary,  &codec_ops_sign, &codec_ops_topk,
-    &codec_ops_tiles, &codec_ops_randk, &codec_ops_threshold};
+static const struct codec_ops *const codecs[] = {&f32_ops,
+                                                 &f16_ops,
+                                                 &bf16_ops,
+                                                 &int8_ops,
+                                                 &codec_ops_int4,
+                                                 &codec_ops_int2,
+                                                 &codec_ops_qsgd,
+                                                 &codec_ops_ternary,
+                                                 &codec_ops_sign,
+                                                 &codec_ops_topk,
+                                                 &codec_ops_tiles,
+                                                 &codec_ops_randk,
+                                                 &codec_ops_threshold,
+                                                 &codec_ops_lowrank};
 
 const char *codec_example(size_t index)
 {
@@ -106,13 +116,18 @@ const char *codec_example(size_t index)
                                            "randk:0.01",
                                            "randk:0.1",
                                            "threshold:2",
+                                           "lowrank:1",
+                                           "lowrank:4",
                                            "topk:0.013|f16",
                                            "topk:0.25|int8",
                                            "topk:64/4096|int2",
                                            "topk:33/4096|int4",
                                            "topk:0.1|sign",
                                            "randk:0.1|qsgd:7",
-                                           "threshold:1|ternary"};
+                                           "threshold:1|ternary",
+                                           "lowrank:4|int8",
+                                           "lowrank:16|int8",
+                                           "lowrank:8|int4"};
 
     return index < ARRAY_COUNT(examples) ? examples[index] : NULL;
 }
@@ -124,7 +139,8 @@ static enum rc unknown(const char *spec, const char *word, struct fault *why)
         {"half", "f16"},         {"bfloat16", "bf16"},  {"8bit", "int8"},  {"q8", "int8"},
         {"uint8", "int8"},       {"fp8", "int8"},       {"4bit", "int4"},  {"q4", "int4"},
         {"2bit", "int2"},        {"q2", "int2"},        {"1bit", "sign"},  {"signsgd", "sign"},
-        {"terngrad", "ternary"}, {"random-k", "randk"}, {"top-k", "topk"}, {NULL, NULL},
+        {"terngrad", "ternary"}, {"random-k", "randk"}, {"top-k", "topk"}, {"powersgd", "lowrank"},
+        {"low-rank", "lowrank"}, {NULL, NULL},
     };
     const char *words[ARRAY_COUNT(codecs)];
     char hint[WORD_HINT_BYTES];
@@ -204,7 +220,7 @@ enum rc codec_find(const char *name, struct codec *codec, struct fault *why)
     memcpy(text, name, strlen(name) + 1);
     bar = strchr(text, '|');
     if (bar != NULL && strchr(bar + 1, '|') != NULL) {
-        return fault_set(why, RC_PARSE, "--codec %s: one | at the most: what A of A|B keeps, by B",
+        return fault_set(why, RC_PARSE, "--codec %s: one | at the most: what A of A|B leaves, by B",
                          name);
     }
     if (bar != NULL) *bar = '\0';
@@ -215,8 +231,8 @@ enum rc codec_find(const char *name, struct codec *codec, struct fault *why)
     if (rc != RC_OK) return rc;
     if (bar != NULL && (!found.ops->is_sparse || found.rest->is_sparse)) {
         return fault_set(why, RC_PARSE,
-                         "--codec %s: A|B sends the values that A keeps by B, so A must be one "
-                         "that leaves values out, such as topk, and B one that leaves none out",
+                         "--codec %s: A|B sends the numbers that A leaves by B, so A must be one "
+                         "that makes them fewer, such as topk, and B one that does not",
                          name);
     }
     if (found.rest == codec_f32.ops) found.rest = NULL;

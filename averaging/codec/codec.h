@@ -1,6 +1,6 @@
 /*
  * codec: a float32 chunk to bytes and back, as `--codec` names it: `f16`, `topk:0.01`, or
- * `topk:0.01|int8`, in which the second says how the values are sent that the first has kept. A
+ * `topk:0.01|int8`, in which the second says how the numbers are sent that the first has left. A
  * codec is a value: found once, copied, compared by its name. Each of codecs[] in codec.c is one
  * file, or a format of kernels/codec.h; the suite in tests/contract runs on all and tests what each
  * says of itself.
@@ -44,6 +44,7 @@ struct codec_settings {
     uint32_t share_ppm; /* of the values, in millionths */
     uint32_t kept;      /* of each tile of values */
     uint32_t levels;    /* beside 0, of each sign */
+    uint32_t rank;      /* of the matrix that a chunk becomes */
     float threshold;
 };
 
@@ -54,7 +55,7 @@ struct codec_ops;
 struct codec {
     const struct codec_ops *ops;
     struct codec_settings settings;
-    const struct codec_ops *rest; /* of the values that `ops` keeps; NULL: they are float32 */
+    const struct codec_ops *rest; /* of the numbers that `ops` leaves; NULL: they are float32 */
     struct codec_settings rest_settings;
     bool contracts; /* codec_contract() */
     struct codec_traits traits;
@@ -67,7 +68,7 @@ struct codec_ops {
     const char *word;                  /* its name is this, or this, a colon and its settings */
     const char *usage;                 /* how settings are written, for people; NULL: it has none */
     enum codec_format format;          /* which devices encode too; CODEC_FORMATS: none of them */
-    bool is_sparse;                    /* others may follow it in a chain */
+    bool is_sparse;                    /* fewer numbers are left: others may follow in a chain */
     bool varies;                       /* how many bytes it takes depends on the values */
     const struct block_format *blocks; /* of those of blocks.h; or NULL */
     /** `text` is what follows the colon. False: it is none of `usage`. */
@@ -90,7 +91,8 @@ struct codec_ops {
 
 extern const struct codec codec_f32, codec_f16, codec_bf16, codec_int8;
 extern const struct codec_ops codec_ops_int4, codec_ops_int2, codec_ops_sign, codec_ops_ternary,
-    codec_ops_qsgd, codec_ops_topk, codec_ops_tiles, codec_ops_randk, codec_ops_threshold;
+    codec_ops_qsgd, codec_ops_topk, codec_ops_tiles, codec_ops_randk, codec_ops_threshold,
+    codec_ops_lowrank;
 
 /** By `--codec` name. RC_PARSE says what is known. */
 MUST_USE enum rc codec_find(const char *name, struct codec *codec, struct fault *why);
@@ -108,7 +110,7 @@ size_t codec_plane_bytes(const struct codec *codec, size_t values);
  *  four digits of its hash. cap >= 8. */
 void codec_short_name(const struct codec *codec, char *text, size_t cap);
 
-/** What a sparse codec sends its values by. */
+/** What a sparse codec sends its numbers by. */
 struct codec codec_rest(const struct codec *codec);
 
 /** Those that a model can be sent by, in the order of enum codec_format; NULL past the end. */

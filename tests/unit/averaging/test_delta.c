@@ -39,10 +39,10 @@ static void fill(struct rng *rng, float *plane, float by)
  * is left for ever. */
 static void sent_and_left_add_up_to_all_differences(void **state)
 {
-    static const char *const names[] = {"topk:0.01",  "topk:0.1", "int8",      "f16",
-                                        "f32",        "int4",     "sign",      "qsgd:16",
-                                        "ternary",    "int2",     "randk:0.1", "topk:64/4096|int2",
-                                        "threshold:1"};
+    static const char *const names[] = {
+        "topk:0.01",   "topk:0.1",  "int8",          "f16",  "f32",       "int4",
+        "sign",        "qsgd:16",   "ternary",       "int2", "randk:0.1", "topk:64/4096|int2",
+        "threshold:1", "lowrank:4", "lowrank:4|int8"};
     static float anchor[VALUES], x[VALUES], residual[VALUES], left[VALUES], scratch[VALUES];
     static double sum[VALUES], sent[VALUES];
     static uint8_t bytes[BYTES_MAX];
