@@ -392,8 +392,9 @@ const struct option_row option_rows[] = {
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is sent for a number: f32, f16, bf16, int8; of differences also int4, int2, "
      "qsgd:LEVELS, ternary, sign, the values that topk:SHARE, topk:K/4096, randk:SHARE or "
-     "threshold:T keep, and A|B: what A of these keeps, by B; CODEC+ef or CODEC+ef:DECAY: groups "
-     "send differences, and what the codec leaves out comes later (default by method)",
+     "threshold:T keep, the factors of lowrank:RANK, and A|B: what A of these leaves, by B; "
+     "CODEC+ef or CODEC+ef:DECAY: groups send differences, and what the codec leaves out comes "
+     "later (default by method)",
      OF_RUN},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how received parameters are combined: mean, nesterov, slow-momentum, block, elastic, sparse, "

@@ -21,7 +21,7 @@ done
 
 # Differences in a few bits or of a few values: neighbours follow each other by them, and learn.
 number=0
-for codec in 'topk:64/4096|int2' int4 sign qsgd:16 randk:0.1 threshold:0.001; do
+for codec in 'topk:64/4096|int2' int4 sign qsgd:16 randk:0.1 threshold:0.001 'lowrank:8|int8'; do
     common=(--data digits --model mlp --averaging choco:H=2 --steps 1000000000 --seed 3 --codec "$codec")
     number=$((number + 1))
     DOING="choco with codec $codec"
@@ -54,4 +54,4 @@ grep -Eq "this swarm averages with '[^']*codec int8[^']*', you with '[^']*codec 
     fail "a peer of another codec is not told so"
 grep -q 'refused 127.0.0.1:.*codec int8.*codec f32' "$WORK/d.err" || fail "the member does not say whom it refused"
 kill_peer d
-echo "three peers with int8, three with bf16, three with each of six codecs of differences: all learned; int8 and f32 do not link"
+echo "three peers with int8, three with bf16, three with each of seven codecs of differences: all learned; int8 and f32 do not link"

@@ -16,7 +16,8 @@ enum { PEERS = 5, VALUES = CHUNK_VALUES + 700, MANY = 4 * CHUNK_VALUES };
 
 static const char *const methods[][2] = {{"sparseloco:H=4,lr=0.4", "topk:0.05"},
                                          {"diloco:H=4,lr=0.3,momentum=0.5", "int8+ef"},
-                                         {"local-sgd:H=4", "topk:0.25+ef:0.9"}};
+                                         {"local-sgd:H=4", "topk:0.25+ef:0.9"},
+                                         {"allreduce", "lowrank:8|int8+ef"}};
 
 static struct cluster *start_with(uint64_t seed, uint32_t peers, const char *const method[2],
                                   size_t values)

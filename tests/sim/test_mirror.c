@@ -143,8 +143,8 @@ static void disturb(struct cluster *cluster, uint64_t seed)
 
 static void copies_are_never_silently_apart(void **state)
 {
-    static const char *const codecs[] = {"int8", "topk:0.05",  "f16",
-                                         "f32",  "randk:0.05", "threshold:0.01"};
+    static const char *const codecs[] = {
+        "int8", "topk:0.05", "f16", "f32", "randk:0.05", "threshold:0.01", "lowrank:16|int8"};
 
     (void)state;
     FOR_EACH_SEED (seed, 1) {
