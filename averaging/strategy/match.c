@@ -233,6 +233,22 @@ static enum rc match_periods(const struct strategy_specs *specs, const struct st
     return fault_set(why, RC_USAGE, "--averaging %s: %s", strategy->name, reason);
 }
 
+/* Momentum of what was sent has done its work (DGC); that asks for values that are sent whole or
+ * not at all, at every step. */
+static enum rc match_mask(const struct strategy *strategy, bool is_each_step, struct fault *why)
+{
+    const struct codec *codec = &strategy->codec;
+
+    if (is_each_step && strategy->has_feedback && codec->traits.kept < 1 && codec->rest == NULL) {
+        return RC_OK;
+    }
+    return fault_set(why, RC_USAGE,
+                     "--moments mask: it is for single steps of which some values are sent as they "
+                     "are, and --averaging %s, --codec %s are no such; use --averaging allreduce "
+                     "--codec topk:0.001+ef",
+                     strategy->name, strategy->codec_text);
+}
+
 /* Resetting them at every step would leave none. Second moments must not become negative: means are
  * taken of what nobody changes meanwhile, nothing rounds, and every member gets the same. */
 static enum rc match_moments(const struct strategy_specs *specs, struct strategy *strategy,
@@ -249,6 +265,7 @@ static enum rc match_moments(const struct strategy_specs *specs, struct strategy
                          "--moments: no step follows the one round of --averaging %s; leave it out",
                          strategy->name);
     }
+    if (strategy->moments == MOMENTS_MASK) return match_mask(strategy, is_each_step, why);
     if (strategy->moments == MOMENTS_RESET) {
         if (!is_each_step && strategy->chance == 0) return RC_OK;
         return fault_set(why, RC_USAGE,

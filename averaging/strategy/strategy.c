@@ -526,7 +526,7 @@ static enum rc parse_codec(const char *spec, struct strategy *strategy, struct f
 
 static enum rc parse_moments(const char *spec, struct strategy *strategy, struct fault *why)
 {
-    static const char *const names[] = {"keep", "reset", "average"}; /* as enum moments */
+    static const char *const names[] = {"keep", "reset", "average", "mask"}; /* as enum moments */
     char hint[WORD_HINT_BYTES];
 
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {

@@ -16,9 +16,10 @@
 
 /* What becomes of the optimizer's own buffers where rounds replace the model. */
 enum moments {
-    MOMENTS_KEEP,   /* each peer's stay as they are */
-    MOMENTS_RESET,  /* zero after each round */
-    MOMENTS_AVERAGE /* they travel behind the model, and become means */
+    MOMENTS_KEEP,    /* each peer's stay as they are */
+    MOMENTS_RESET,   /* zero after each round */
+    MOMENTS_AVERAGE, /* they travel behind the model, and become means */
+    MOMENTS_MASK     /* those of values of which nothing is left to be told are zero */
 };
 
 /* Rounds mix what members answer to a probe set, and each learns from the mean of the answers

@@ -137,7 +137,8 @@ static void describe_part(const struct strategy *strategy, char *text, size_t ca
 /* ", moments averaged", ", moments averaged every 3 rounds, second ones every 6" */
 static void describe_moments(const struct strategy *strategy, char *text, size_t cap)
 {
-    static const char *const words[] = {"", ", moments reset", ", moments averaged"};
+    static const char *const words[] = {"", ", moments reset", ", moments averaged",
+                                        ", moments masked"};
     char when[64] = "";
 
     if (strategy->first_rounds > 0) {

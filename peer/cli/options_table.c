@@ -410,9 +410,10 @@ const struct option_row option_rows[] = {
      "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "
      "which when. none: no guard; NaN and absurd values are refused in any case",
      OF_RUN},
-    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", NULL, 0, 0,
-     "the optimizer's own buffers after a round: each peer keeps its own, they are reset, or they "
-     "travel with the model and are averaged (default by method: keep, but for des-loc)",
+    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average|mask", NULL, 0, 0,
+     "the optimizer's own buffers after a round: each peer keeps its own, they are reset, they "
+     "travel with the model and are averaged, or momentum is reset where a value was sent "
+     "(allreduce --codec topk:SHARE+ef) (default by method: keep, but for des-loc)",
      OF_RUN},
     {"probe", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
      "codistill and ec-dnn: the data whose samples all peers answer, as --data (default: the "

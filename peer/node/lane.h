@@ -184,6 +184,9 @@ void lane_answer_forget(struct node *node, struct peer_id from);
 MUST_USE enum rc lane_moments_begin_anew(struct node *node);
 /** In the lane: what came of a round, all of them, is added. */
 MUST_USE enum rc lane_moments_mixed(struct node *node, const float *difference);
+/** In the lane, with --moments mask, once a round counts: zero where nothing of a value is left in
+ *  `residual` (round_residual()). */
+MUST_USE enum rc lane_moments_mask(struct node *node, const float *residual);
 /** How many of them travel behind the model. */
 size_t lane_moments_values(const struct node *node);
 /** The optimizer they are of; NULL: none travel. */

@@ -186,6 +186,22 @@ static enum rc check_optimizer(const struct strategy *strategy, const char *opti
         optimizer, strategy->name);
 }
 
+/* What others keep, squares among it, has not done its work once a value was sent. */
+static enum rc check_mask(const struct session *session, struct fault *why)
+{
+    static const char *const known[] = {"sgd", "momentum", "nesterov"};
+    const char *name = session->learner->ops->moments_name(session->learner);
+
+    if (session->strategy.moments != MOMENTS_MASK) return RC_OK;
+    for (size_t i = 0; i < ARRAY_COUNT(known); i++) {
+        if (strcmp(name, known[i]) == 0) return RC_OK;
+    }
+    return fault_set(why, RC_USAGE,
+                     "--moments mask: it is of momentum alone, and --optimizer %s keeps other "
+                     "buffers; use momentum or nesterov",
+                     name);
+}
+
 static enum rc create_learner(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -238,6 +254,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
         replica.stream_seed = rng_mix(seed, load_le64(self.bytes));
     }
     rc = replica_create(session->backend, &replica, &session->learner, why);
+    if (rc == RC_OK) rc = check_mask(session, why);
     if (rc != RC_OK || !session->strategy.is_population) return rc;
     if (session->learner->ops->validate != NULL) return RC_OK;
     return fault_set(why, RC_USAGE,

@@ -363,7 +363,20 @@ static void moments_go_where_rounds_replace_the_model(void **state)
         {{.averaging = "des-loc", .topology = "grid:4"}, RC_USAGE, "leave --topology grid out"},
         {{.averaging = "des-loc:first=0"}, RC_PARSE, "rounds from 1 to 1000"},
         {{.averaging = "des-loc:second=1001"}, RC_PARSE, "column 16"},
+        {{.averaging = "allreduce", .moments = "mask"}, RC_USAGE, "topk:0.001+ef"},
+        {{.averaging = "allreduce", .codec = "int4+ef", .moments = "mask"},
+         RC_USAGE,
+         "as they are"},
+        {{.averaging = "allreduce", .codec = "topk:0.1|int8+ef", .moments = "mask"},
+         RC_USAGE,
+         "as they are"},
+        {{.averaging = "local-sgd", .codec = "topk:0.1+ef", .moments = "mask"},
+         RC_USAGE,
+         "single steps"},
+        {{.averaging = "choco", .codec = "topk:0.1", .moments = "mask"}, RC_USAGE, "single steps"},
     };
+    const struct strategy_specs mask = {
+        .averaging = "allreduce", .codec = "topk:0.01+ef", .moments = "mask"};
     const struct strategy_specs specs = {.averaging = "slowmo", .moments = "reset"},
                                 average = {.averaging = "local-sgd", .moments = "average"},
                                 desynced = {.averaging = "des-loc:first=2"};
@@ -382,6 +395,8 @@ static void moments_go_where_rounds_replace_the_model(void **state)
     assert_non_null(strstr(s.text, ", moments averaged every 2 rounds, second ones every 6"));
     strategy_method(&s, "adam", text, sizeof text);
     assert_non_null(strstr(text, ", moments of adam every 2 and 6 rounds"));
+    assert_int_equal(strategy_parse(&mask, &s, NULL), RC_OK);
+    assert_true(s.moments == MOMENTS_MASK && strstr(s.text, ", moments masked") != NULL);
 }
 
 static void a_name_without_end_is_refused(void **state)

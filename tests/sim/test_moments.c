@@ -4,6 +4,8 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "peer/node/internal.h"
+#include "peer/round/round.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
 #include "tests/unit/replica/learners.h"
@@ -12,10 +14,26 @@
 
 enum { FIRST = 3, PEERS = FIRST + 1 }; /* one may come late */
 
-/* Replicas whose steps change nothing, so that what changes comes from rounds. */
+/* Replicas whose steps change nothing, or all values by known amounts, so that what else changes
+ * comes from rounds. */
 static struct backend *backend;
 static struct spy still;
 static uint64_t steps[PEERS], updates[PEERS];
+static const char *optimizer; /* of all */
+static float stride;          /* how far a step moves each value, the more the later it stands */
+
+static void move(struct learner *learner, float by)
+{
+    const size_t count = count_of(learner, SECTION_PARAMETERS);
+    float *values = values_of(learner, SECTION_PARAMETERS);
+
+    for (size_t k = 0; k < count; k++) {
+        values[k] += by * (float)(k + 1) / (float)count;
+    }
+    assert_int_equal(learner->ops->assign_section(learner, SECTION_PARAMETERS, values, count),
+                     RC_OK);
+    mem_free(values);
+}
 
 static enum rc still_train(struct learner *learner, uint32_t count, const atomic_bool *stop,
                            struct train_report *report)
@@ -24,6 +42,7 @@ static enum rc still_train(struct learner *learner, uint32_t count, const atomic
 
     (void)stop;
     steps[i] += count;
+    if (stride > 0) move(learner, stride * (float)count);
     *report = (struct train_report){
         .steps = count, .step = steps[i], .samples = 32 * steps[i], .loss_sum = count};
     return RC_OK;
@@ -42,7 +61,8 @@ static uint64_t still_updates(const struct learner *learner)
 static struct learner *still_create(void *context, uint32_t peer)
 {
     const struct replica_options options = {.model = "linear:8 relu linear:classes",
-                                            .optimizer = "adam:lr=0.001",
+                                            .optimizer =
+                                                optimizer == NULL ? "adam:lr=0.001" : optimizer,
                                             .data = "digits",
                                             .seed = 1,
                                             .stream_seed = peer,
@@ -346,6 +366,60 @@ static void after_a_rollback_adam_begins_anew(void **state)
     cluster_destroy(cluster);
 }
 
+/* Momentum is zero where a value was sent, and stays where none was yet: in a few rounds of a
+ * hundredth each the last values, which move farthest, are, and the first are not. */
+static void where_a_value_was_sent_momentum_begins_anew(void **state)
+{
+    struct cluster_options options = {.peers = FIRST,
+                                      .seed = 1,
+                                      .averaging = "allreduce",
+                                      .codec = "topk:0.01+ef",
+                                      .robust = "none",
+                                      .moments = "mask",
+                                      .latency_ns = NS_PER_MS,
+                                      .step_cost_ns = 100 * NS_PER_MS,
+                                      .learner = still_create};
+    struct cluster *cluster;
+
+    (void)state;
+    optimizer = "momentum";
+    cluster = cluster_create(&options);
+    swarm_start(cluster, FIRST);
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 2 * NS_PER_S); /* the models themselves were sent, and nothing is left */
+    stride = 0.01f;
+    cluster_run(cluster, NS_PER_S);
+    for (uint32_t i = 0; i < FIRST; i++) {
+        size_t count;
+        float *values = moments_of(i, &count);
+
+        for (size_t k = 0; k < count; k++) {
+            values[k] = given(i, k);
+        }
+        assert_int_equal(
+            still.ops.assign_section(still.learners[i], SECTION_MOMENTS, values, count), RC_OK);
+        mem_free(values);
+    }
+    cluster_run(cluster, 2 * NS_PER_S);
+    for (uint32_t i = 0; i < FIRST; i++) {
+        const float *residual = round_residual(cluster_node(cluster, i)->round);
+        size_t count, sent = 0;
+        float *values = moments_of(i, &count);
+
+        assert_non_null(residual);
+        for (size_t k = 0; k < count; k++) {
+            assert_true(values[k] == 0 || values[k] == given(i, k));
+            assert_true(residual[k] != 0 || values[k] == 0);
+            sent += values[k] == 0;
+        }
+        assert_true(values[0] == given(i, 0) && sent > count / 100 && sent < count / 2);
+        mem_free(values);
+    }
+    cluster_destroy(cluster);
+    optimizer = NULL;
+    stride = 0;
+}
+
 static int set_up(void **state)
 {
     int failed = make_backend(state);
@@ -364,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_peer_may_come_late),
         cmocka_unit_test(who_joins_takes_the_updates_with_the_moments),
         cmocka_unit_test(after_a_rollback_adam_begins_anew),
+        cmocka_unit_test(where_a_value_was_sent_momentum_begins_anew),
     };
 
     return cmocka_run_group_tests(tests, set_up, drop_backend);

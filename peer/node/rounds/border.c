@@ -88,6 +88,7 @@ static void run_apply(struct border_job *job)
     crash_point(CRASH_ROUND_APPLYING);
     job->rc = blend(node);
     if (job->rc == RC_OK) job->rc = lane_plane_import(node, round_difference(node->round));
+    if (job->rc == RC_OK) job->rc = lane_moments_mask(node, round_residual(node->round));
     crash_point(CRASH_ROUND_APPLIED);
 }
 
