@@ -209,6 +209,10 @@ peer/env/uv/env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env
 peer/node/door/links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 peer/node/models/take.c @ sim_moments @ a joiner's moments are of as many updates as the model has steps @ s/joiner_manifest\(node->models->joiner\)->updates/node->models->taking.step/
 peer/download/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
+averaging/codec/lowrank.c @ unit_averaging_lowrank @ one pass is enough @ s/PASSES = 2,/PASSES = 1,/
+averaging/codec/lowrank.c @ unit_averaging_lowrank @ columns are not taken from each other @ s/turn < 2 \* k;/turn < 0 * k;/
+averaging/codec/lowrank.c @ unit_averaging_lowrank @ products may be no numbers @ s/return floats_are_finite\(out, values\) . RC_OK : RC_NONFINITE;/return RC_OK;/
+peer/node/lane/moments.c @ sim_moments @ momentum goes on where a value was sent @ s/if \(residual\[i\] == 0\) moments/if (residual[i] > 1e30f) moments/
 peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->lane->learner, 0\);/(void)learner;/
 replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
 replica/formats/export_gguf.c @ contract_gguf @ tensors do not begin where the file says @ s/\*offset \+= bytes \+ fill;/*offset += bytes;/
