@@ -274,6 +274,19 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING},
      .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}}},
+    /* The same with a part of the edges in each round: the graph is split into matchings, of which
+     * a share (budget 0.5) is active, each by chance, those that connect it best more often:
+     * budget=X, H=N (1). Wang et al. 2019, arXiv:1905.09435. */
+    {.name = "matcha",
+     .is_averaging = true,
+     .waits = true,
+     .beta = 1,
+     .budget = 0.5,
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .settings = {STEPS_H, {.key = "budget", .kind = SETTING_BUDGET, .min = 0.01, .max = 1}}},
     /* Neighbours follow each other by encoded differences (int8, or fewer bits): H=N (1),
      * gamma=X (by codec), order=b, or a: wait. Koloskova et al. 2019, arXiv:1902.00340. */
     {.name = "choco",

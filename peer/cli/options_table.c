@@ -368,7 +368,7 @@ const struct option_row option_rows[] = {
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, slowmo, "
      "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
-     "dpsgd, "
+     "dpsgd, matcha, "
      "choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, "
      "gasloc, pbt, codistill "
      "or ec-dnn, with settings as in local-sgd:H=16; docs/choosing.md says which when, "

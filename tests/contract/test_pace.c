@@ -22,6 +22,7 @@ static const struct row {
     {"gosgd", "time=5s", &pace_push, &pace_finish},
     {"dpsgd:H=4", NULL, &pace_graph, &pace_finish},
     {"qg-dsgdm", NULL, &pace_graph, &pace_finish},
+    {"matcha", NULL, &pace_graph, &pace_finish},
     {"choco", NULL, &pace_graph, &pace_finish},
 };
 

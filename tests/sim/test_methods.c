@@ -28,6 +28,7 @@ static const char *const methods[] = {
     "sparseloco:H=4",
     "dpsgd",
     "dpsgd:H=4,order=cta",
+    "matcha",
     "aeasgd:tau=4",
     "d2:H=2",
     "gradient-tracking",
