@@ -322,6 +322,17 @@ static const struct method methods[] = {
      .steps_by_weight = true,
      .topology = {.kind = TOPOLOGY_ONE_PEER},
      .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}}},
+    /* Push-sum to partners that rotate, while training goes on, at most tau steps (1): H=N (1),
+     * tau=N. GossipGraD: Daily et al. 2018, arXiv:1803.05880. */
+    {.name = "gossipgrad",
+     .is_averaging = true,
+     .stale_steps = 1,
+     .every_steps = 1,
+     .exchange = &exchange_push,
+     .rule = &rule_push,
+     .steps_by_weight = true,
+     .topology = {.kind = TOPOLOGY_DISSEMINATION},
+     .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}}},
     /* After a step, with probability p (0.1), give half of the weight to anybody: p=X. Blot et
      * al. 2016, arXiv:1611.09726. */
     {.name = "gosgd",

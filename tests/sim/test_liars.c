@@ -307,7 +307,7 @@ static void the_table(void **state)
         word(
             "METHODS",
             "local-sgd:H=2 diloco:H=4 moshpit:H=2 ad-psgd:H=2 noloco:H=4 gasloc:H=4 dpsgd qg-dsgdm "
-            "matcha d2 gradient-tracking choco push-sum gosgd sparseloco:H=4"));
+            "matcha d2 gradient-tracking choco push-sum gossipgrad gosgd sparseloco:H=4"));
     for (char *method = strtok_r(methods, " ", &save); method != NULL;
          method = strtok_r(NULL, " ", &save)) {
         rows_of(method);

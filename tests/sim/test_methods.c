@@ -40,6 +40,7 @@ static const char *const methods[] = {
     "choco:H=4,order=a,gamma=0.5",
     "push-sum:H=4",
     "osgp:H=4,tau=8",
+    "gossipgrad",
     "gosgd:p=0.3",
     "diloco:H=8,tau=4",
     "sparseloco:H=8,tau=4",
