@@ -119,7 +119,7 @@ static bool is_plain(const struct simulation_options *simulation)
     if (simulation->sites > 1 || strategy->topology.sites_every > 0) return false;
     if (strategy->rule != &rule_mean || strategy->tracks) return false;
     if (strategy->clips || strategy->aggregate.ops != NULL) return false;
-    if (exchange->has_mirrors || exchange == &exchange_push) return false;
+    if (exchange->has_mirrors || exchange == &exchange_push || strategy->budget > 0) return false;
     return !exchange->is_graph || (strategy->alpha <= 0 && strategy->beta >= 1);
 }
 

@@ -47,7 +47,8 @@ static bool add_graph(struct text *text, const struct circle *circle, const char
 
     if (name == NULL || topology_parse(name, &topology, NULL) != RC_OK) return false;
     if (!topology_is_graph(&topology) || circle->count == 0) return false;
-    if (topology_is_directed(&topology)) topology.kind = TOPOLOGY_EXPONENTIAL; /* all rounds */
+    if (topology.kind == TOPOLOGY_DISSEMINATION) topology.kind = TOPOLOGY_COMPLETE; /* all rounds */
+    if (topology_is_directed(&topology)) topology.kind = TOPOLOGY_EXPONENTIAL;
     for (size_t i = 0; i < circle->count; i++) {
         ids[i].bytes[0] = (uint8_t)i;
     }

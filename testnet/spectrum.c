@@ -263,7 +263,7 @@ static uint32_t period_of(const struct topology *topology, uint32_t n)
 {
     uint32_t period = 1;
 
-    if (topology->kind == TOPOLOGY_ONE_PEER) {
+    if (topology_is_directed(topology)) { /* ... by hops of 1, 2, 4, ... */
         while ((1u << period) < n) {
             period++;
         }

@@ -25,6 +25,10 @@ averaging/edge/data.c @ unit_averaging_streams @ a neighbour's rounds of all its
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ an edge counts whole, however far @ s/return robust_weight\(sqrtf\(swap_squared\(swap\)\), swap->radius\);/return 1;/
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ rules keep what one end alone counts @ s/return swap->keeps \&\& /return false \&\& swap->keeps \&\& /
 averaging/edge/begin.c @ unit_averaging_exchange_edges_clip @ ...as the other radius is not asked for @ s/link->radius < edge->swap.radius \? link->radius : edge->swap.radius/edge->swap.radius/
+averaging/edge/begin.c @ unit_averaging_exchange_edges @ who waits further on is followed @ s/if \(!has_round\(edges, edge, edges->counts.next_round, link->round\)\) continue;//
+gossip/overlay/matching.c @ unit_gossip_matching @ chances stay equal @ s/if \(!\(value > best\)\) continue;/continue;/
+gossip/overlay/matching.c @ unit_gossip_matching @ a weight goes by one end @ s/own > theirs \? own : theirs/theirs/
+gossip/overlay/graph.c @ unit_gossip_graph @ partners do not rotate @ s/members->round \/ hops\)/0 * hops)/
 averaging/rule/exact.c @ unit_averaging_neighbours @ exact diffusion keeps what one end alone counts @ s/edge_sum_add\(&rule->edges, slot, weight, rule->passing\)/edge_sum_add(\&rule->edges, slot, weight, rule->kept)/
 averaging/rule/mean.c @ unit_averaging_neighbours @ ...and a tracker @ s/- model\}, shared\)/- model}, shared - shared + weight)/
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ what is decided late counts whole @ s/doubt.weight = swap->weight \* swap_scale\(swap\);/doubt.weight = swap->weight;/

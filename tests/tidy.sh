@@ -166,7 +166,7 @@ raw ~ /^#include "/ {
         report("layering: this folder has no place in the order of its module (tests/tidy.sh)")
     else if (folder_place > 0 && index(word[2], module "/") == 1 && place_of(word[2]) > folder_place && !(FILENAME in excused))
         report("layering: its folder comes before that of " word[2])
-    else if (folder == "averaging" && to == "gossip" && word[2] !~ /^gossip\/(door\/score|flow\/outbox|overlay\/topology|wire\/(messages|limits))[.]h$/)
+    else if (folder == "averaging" && to == "gossip" && word[2] !~ /^gossip\/(door\/score|flow\/outbox|overlay\/(topology|matching)|wire\/(messages|limits))[.]h$/)
         report("layering: averaging uses only the plain headers of gossip")
     else if (folder == "averaging" && to == "kernels" && word[2] !~ /^kernels\/(vec|backend|codec)[.]h$/)
         report("layering: averaging uses only the contract of kernels")

@@ -22,6 +22,7 @@
 #include "base/rc.h"
 #include "base/rng.h"
 #include "gossip/door/score.h"
+#include "gossip/overlay/matching.h"
 #include "gossip/wire/messages.h"
 
 #include <stdbool.h>
@@ -241,8 +242,11 @@ struct round_members {
                                   proposing order (topology_group()); edges: all neighbours */
     const struct boot_id *boots;
     uint32_t count;
-    const float *weights; /* edges: of each, in (0, 1]; else NULL */
-    struct digest epoch;  /* edges: name of the set of members that the graph is of; else zero */
+    const float *weights;                /* edges: of each, in (0, 1]; else NULL */
+    const struct matchings *matchings;   /* edges: of which a round has those that are active, and
+                                            weights by it; NULL: all. Valid until the next call */
+    const struct matching_edge *matched; /* with that: of each */
+    struct digest epoch; /* edges: name of the set of members that the graph is of; else zero */
     uint64_t
         period_ns; /* group, edges: until this peer begins the next, as far as is known; 0: not */
     bool begins_anew; /* edges: what the rule keeps is not worth going on from: the model was
@@ -281,6 +285,7 @@ enum exchange_state {
 /* Numbers for `status`, metrics and summary. */
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
+    uint64_t rounds_idle;    /* edges: no own edge was active in them */
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t invited_until_ns; /* group: until then begin() would join what `inviter` has proposed

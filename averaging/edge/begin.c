@@ -17,7 +17,8 @@ enum {
     RAISE_ROUNDS = 32, /* of ours until one more, then twice as many, ... */
     RAISE_REST = 4096, /* ... up to this; and for one more of RAISES_MAX */
     LEADS_MAX = 32,    /* in a row: to a later round, though others are still with us */
-    LEAD_ROUNDS = 64   /* of ours, for one more */
+    LEAD_ROUNDS = 64,  /* of ours, for one more */
+    IDLE_MAX = 1024    /* so many rounds without an edge, and it is taken to have been in one */
 };
 
 static void sort_edges(struct edges *edges)
@@ -70,25 +71,48 @@ static bool may_lead(struct edges *edges, struct peer_id peer)
     return true;
 }
 
-/* It was in our last round or is in this one, and no further. */
-static bool is_with_us(const struct edges *edges, const struct edge_link *link)
+/* Where the graph is split into matchings, most rounds are without some of its edges. */
+static bool is_in(const struct edges *edges, const struct edge *edge, uint64_t round)
+{
+    return edges->matchings.count == 0 ||
+           matching_is_active(&edges->matchings, round, edge->matched.matching);
+}
+
+/* There is a round of [from, to) that the edge is in. */
+static bool has_round(const struct edges *edges, const struct edge *edge, uint64_t from,
+                      uint64_t to)
+{
+    if (to > from && to - from > IDLE_MAX) return true;
+    for (; from < to; from++) {
+        if (is_in(edges, edge, from)) return true;
+    }
+    return false;
+}
+
+/* It was in our last round or is in this one, and no further: of the rounds of its edge. */
+static bool is_with_us(const struct edges *edges, const struct edge *edge,
+                       const struct edge_link *link)
 {
     uint64_t round = edges->counts.next_round;
 
-    return link->has_open && link->missed == 0 && link->round <= round && link->round + 1 >= round;
+    return link->has_open && link->missed == 0 && link->round <= round &&
+           !has_round(edges, edge, link->round + 1, round);
 }
 
-/* The neighbour that is furthest, of those not in `passed`; NULL: none is further than we. */
+/* The neighbour that is furthest, of those not in `passed`; NULL: none is further than we. One that
+ * had no round with us on its way there only waits for us. */
 static const struct edge_link *furthest(struct edges *edges, const bool passed[EDGES_MAX],
                                         uint32_t *which)
 {
     const struct edge_link *most = NULL;
 
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        const struct edge_link *link = edges_link_find(edges, edges->edges[i].swap.other.id);
+        const struct edge *edge = &edges->edges[i];
+        const struct edge_link *link = edges_link_find(edges, edge->swap.other.id);
 
         if (passed[i] || !link->has_open || link->round <= edges->counts.next_round) continue;
         if (most != NULL && link->round <= most->round) continue;
+        if (!has_round(edges, edge, edges->counts.next_round, link->round)) continue;
         most = link;
         *which = i;
     }
@@ -104,7 +128,9 @@ static uint64_t choose_round(struct edges *edges)
     uint32_t which = 0;
 
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        leaves_others |= is_with_us(edges, edges_link_find(edges, edges->edges[i].swap.other.id));
+        const struct edge *edge = &edges->edges[i];
+
+        leaves_others |= is_with_us(edges, edge, edges_link_find(edges, edge->swap.other.id));
     }
     while ((first = furthest(edges, passed, &which)) != NULL && leaves_others &&
            !may_lead(edges, edges->edges[which].swap.other.id)) {
@@ -249,6 +275,7 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
     if (promise_is_in_doubt_with(&edges->promises, edge->swap.other.id))
         return; /* first what was before */
     edge->is_late = false;
+    link->is_answered = true;
     if (edges->options.has_memory && link->generation != edges->generation) {
         edges_become(edge, EDGE_WAITING);
         edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour began its generation at another time",
@@ -301,7 +328,7 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
     edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
 }
 
-/* Who has come to this round before us and is no neighbour as we see the graph: while news of
+/* Who has come to this round before us and is no neighbour in it as we see the graph: while news of
  * members spreads, two may see it unlike. It is not to wait for us. */
 static void refuse_strangers(struct edges *edges, struct commands *out)
 {
@@ -310,11 +337,27 @@ static void refuse_strangers(struct edges *edges, struct commands *out)
         struct member_ref peer = edges->roster.refs[i];
         struct round_key key = edges_key_with(edges, peer, link->round);
 
-        if (!link->has_open || link->is_refused || link->round > edges->round) continue;
+        if (!link->has_open || link->is_answered || link->round > edges->round) continue;
         if (edges_find(edges, peer.id) != NULL) continue;
-        link->is_refused = true;
+        link->is_answered = true;
         commands_abort(out, peer.id, &key, ABORT_PROTOCOL);
     }
+}
+
+/* Leave the edges that are in this round, each by what it weighs there. */
+static void keep_active(struct edges *edges)
+{
+    uint32_t kept = 0;
+
+    if (edges->matchings.count == 0) return;
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        struct edge *edge = &edges->edges[i];
+
+        if (!is_in(edges, edge, edges->round)) continue;
+        edge->swap.weight = matching_weight(&edges->matchings, edges->round, &edge->matched);
+        edges->edges[kept++] = *edge;
+    }
+    edges->edges_count = kept;
 }
 
 enum rc edges_begin(struct exchange *exchange, const struct round_members *members,
@@ -331,6 +374,8 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     CHECK(members->count <= EDGES_MAX && members->weights != NULL);
     edges->edges_count = 0;
     edges->epoch = members->epoch;
+    edges->matchings =
+        members->matchings != NULL ? *members->matchings : (struct matchings){.count = 0};
     for (uint32_t i = 0; i < members->count; i++) {
         struct member_ref ref = {members->ids[i], members->boots[i]};
 
@@ -343,6 +388,9 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
                                    .radius = radius,
                                    .keeps = edges->options.has_memory},
                           .slot = EDGES_NO_SLOT};
+        if (edges->matchings.count > 0) {
+            edges->edges[edges->edges_count - 1].matched = members->matched[i];
+        }
     }
     if (edges->edges_count == 0) return RC_NOT_FOUND;
     sort_edges(edges);
@@ -352,6 +400,12 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     edges->stream = exchange_stream(
         &(struct round_key){edges->options.self, edges->options.boot, edges->round});
     edges->counts.next_round = edges->round + 1;
+    keep_active(edges);
+    if (edges->edges_count == 0) { /* it is over: the next one may have some */
+        edges->counts.rounds_idle++;
+        refuse_strangers(edges, out);
+        return RC_NOT_FOUND;
+    }
     edges->is_active = true;
     edges->has_snapshot = false;
     edges->last_drop = NULL;

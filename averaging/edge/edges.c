@@ -252,7 +252,7 @@ static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struc
         struct round_key key = edges_key_with(edges, from, round);
         bool is_stranger = edges->is_active && round == edges->round;
 
-        edges_link_find(edges, from.id)->is_refused = true;
+        edges_link_find(edges, from.id)->is_answered = true;
         commands_abort(out, from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE);
         return RC_STALE;
     }
@@ -286,7 +286,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
         return RC_MISMATCH;
     }
     link->has_open = true;
-    link->is_refused = false;
+    link->is_answered = false;
     link->missed = 0;
     link->round = open->round;
     link->generation = open->generation;

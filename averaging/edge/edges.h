@@ -32,9 +32,10 @@ enum edge_state {
 struct edge {
     struct swap swap; /* weight and radius: ours; from OPEN on the smaller of both */
     enum edge_state state;
-    bool is_late;       /* DROPPED because it was not there in time: may still come */
-    bool is_measure;    /* whether others are late shows beside it */
-    uint64_t credit_ns; /* so much longer it may be waited for; 0: not for it alone */
+    struct matching_edge matched; /* says in which rounds it is, with the round's matchings */
+    bool is_late;                 /* DROPPED because it was not there in time: may still come */
+    bool is_measure;              /* whether others are late shows beside it */
+    uint64_t credit_ns;           /* so much longer it may be waited for; 0: not for it alone */
     uint32_t slot;
     enum data_kind kind; /* mirrors: of the chunks that come */
     uint32_t mirror;     /* and where they go */
@@ -57,8 +58,8 @@ struct edge_link {
     struct digest mirror;  /* the copy it holds of us */
     uint64_t round, generation;
     float weight, radius;
-    bool is_refused; /* we had told it that we do without it there */
-    uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
+    bool is_answered; /* we were there with it, or had told it that we do without it */
+    uint32_t missed;  /* rounds in a row that it did not come to, and not a word from it */
 };
 
 /* A neighbour that made us begin anew: how often it may again, see begin.c. Kept
@@ -93,9 +94,10 @@ struct edges {
     struct edge_link links[LINKS_MAX]; /* in the roster's places */
 
     bool is_active, has_snapshot;
-    bool is_catching_up; /* this round's number is a neighbour's */
-    bool is_ahead;       /* or the one after it */
-    bool goes_ahead;     /* the last time we caught up, that round was over */
+    bool is_catching_up;        /* this round's number is a neighbour's */
+    bool is_ahead;              /* or the one after it */
+    bool goes_ahead;            /* the last time we caught up, that round was over */
+    struct matchings matchings; /* of the graph of the last begin(); count 0: there are none */
     uint64_t round, begun_ns;
     uint64_t answer_ns; /* over the lines of half of the neighbours; 0: not known */
     uint64_t half_come_ns, half_over_ns; /* when half of the neighbours were; 0: not yet */

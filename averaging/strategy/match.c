@@ -506,6 +506,20 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
                      strategy->name, strategy->rule->name);
 }
 
+/* Matchings are of a graph, and who has no edge in a round is in none: what a rule keeps of all
+ * neighbours would be of some. */
+static enum rc match_budget(const struct strategy *strategy, struct fault *why)
+{
+    if (strategy->budget == 0) return RC_OK;
+    if (strategy->exchange == &exchange_edges && strategy->rule == &rule_mean) return RC_OK;
+    return fault_set(
+        why, RC_USAGE,
+        "--averaging %s: a budget is of the edges of a graph, between which rounds take "
+        "means, and exchange %s with rule %s does not; leave --exchange and --rule "
+        "out",
+        strategy->name, strategy->exchange->name, strategy->rule->name);
+}
+
 /* Answers are given anew for each round: what a rule or a push keeps from round to round would be
  * of answers that nobody gives any more. */
 static enum rc match_answers(struct strategy *strategy, struct fault *why)
@@ -638,6 +652,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_end(specs, strategy, why);
     if (rc == RC_OK) rc = match_rule(strategy, why);
     if (rc == RC_OK) rc = match_accelerated(strategy, why);
+    if (rc == RC_OK) rc = match_budget(strategy, why);
     if (rc == RC_OK) rc = match_answers(strategy, why);
     if (rc == RC_OK) rc = match_parts(strategy, why);
     if (rc == RC_OK) rc = match_fragments(specs, strategy, why);

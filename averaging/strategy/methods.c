@@ -293,6 +293,19 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING},
      .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}}},
+    /* The same with a part of the edges in each round: the graph is split into matchings, of which
+     * a share (budget 0.5) is active, each by chance, those that connect it best more often:
+     * budget=X, H=N (1). Wang et al. 2019, arXiv:1905.09435. */
+    {.name = "matcha",
+     .is_averaging = true,
+     .waits = true,
+     .beta = 1,
+     .budget = 0.5,
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .settings = {STEPS_H, {.key = "budget", .kind = SETTING_BUDGET, .min = 0.01, .max = 1}}},
     /* Neighbours follow each other by encoded differences (int8, or fewer bits): H=N (1),
      * gamma=X (by codec), order=b, or a: wait. Koloskova et al. 2019, arXiv:1902.00340. */
     {.name = "choco",
@@ -327,6 +340,17 @@ static const struct method methods[] = {
      .rule = &rule_push,
      .steps_by_weight = true,
      .topology = {.kind = TOPOLOGY_ONE_PEER},
+     .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}}},
+    /* Push-sum to partners that rotate, while training goes on, at most tau steps (1): H=N (1),
+     * tau=N. GossipGraD: Daily et al. 2018, arXiv:1803.05880. */
+    {.name = "gossipgrad",
+     .is_averaging = true,
+     .stale_steps = 1,
+     .every_steps = 1,
+     .exchange = &exchange_push,
+     .rule = &rule_push,
+     .steps_by_weight = true,
+     .topology = {.kind = TOPOLOGY_DISSEMINATION},
      .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}}},
     /* After a step, with probability p (0.1), give half of the weight to anybody: p=X. Blot et
      * al. 2016, arXiv:1611.09726. */

@@ -32,6 +32,7 @@ enum setting_kind {
     SETTING_LOCAL,     /* what the steps beside a round count of what they would */
     SETTING_STALE,     /* steps between snapshot and result */
     SETTING_CHANCE,    /* of a round */
+    SETTING_BUDGET,    /* the share of a graph's matchings that a round has */
     SETTING_MARGIN,    /* population: another is better by that */
     SETTING_SPREAD,    /* population: rates begin at what was given, times 1/X to X */
     SETTING_RESAMPLE,  /* population: the probability that a rate is drawn anew */
@@ -64,7 +65,7 @@ struct method {
     float quasi_global;
     const char *optimizer; /* that goes with it, if none is given; or NULL */
     uint64_t every_steps, switch_steps, stale_steps;
-    double chance;
+    double chance, budget;
     bool steps_by_weight, at_end;
     bool mixes_answers;
     struct strategy_answers answers;

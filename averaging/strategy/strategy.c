@@ -214,6 +214,8 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_share(spec, value, setting, &strategy->local_share, why);
     case SETTING_CHANCE:
         return parse_chance(spec, value, setting, &strategy->chance, why);
+    case SETTING_BUDGET:
+        return parse_chance(spec, value, setting, &strategy->budget, why);
     case SETTING_MARGIN:
         return parse_chance(spec, value, setting, &strategy->population.margin, why);
     case SETTING_SPREAD:
@@ -394,6 +396,7 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->stale_steps = method->stale_steps;
     strategy->at_end = method->at_end;
     strategy->chance = method->chance;
+    strategy->budget = method->budget;
     strategy->steps_by_weight = method->steps_by_weight;
     strategy->rule = method->rule;
     strategy->rule_settings = method->rule_settings;

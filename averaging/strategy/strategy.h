@@ -55,6 +55,8 @@ struct strategy {
     bool steps_by_weight; /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
+    double budget; /* edges: of the graph's matchings so many are active in a round, as a share:
+                      gossip/overlay/matching.h; 0: all edges are */
     enum moments moments;
     uint32_t first_rounds, second_rounds; /* of moments that are averaged: the optimizer's first
                                              buffer travels in every so manieth round, what is

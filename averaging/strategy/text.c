@@ -153,7 +153,7 @@ void strategy_describe(struct strategy *strategy)
     char momentum[48] = "";
     char topology[TOPOLOGY_TEXT], pace[128], rule[96], exchange[16], waits[96] = "", answers[160];
     char robust[32] = "clip";
-    char part[40], share[32] = "", merged[48] = "", moments[96];
+    char part[40], share[32] = "", merged[48] = "", moments[96], drawn[40] = "";
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -198,14 +198,17 @@ void strategy_describe(struct strategy *strategy)
     } else if (!strategy->clips) {
         robust[0] = '\0';
     }
+    if (strategy->budget > 0) {
+        snprintf(drawn, sizeof drawn, ", %g of its matchings", strategy->budget);
+    }
     if (strategy->quasi_global > 0) {
         snprintf(momentum, sizeof momentum, ", quasi-global momentum %g",
                  (double)strategy->quasi_global);
     }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s%s, exchange %s over %s, codec %s, rule %s%s%s%s%s%s%s", strategy->name, pace,
-             part, waits, exchange, topology, strategy->codec_text, rule, merged, answers, momentum,
-             robust[0] == '\0' ? "" : ", robust ", robust, moments);
+             "%s: %s%s%s, exchange %s over %s%s, codec %s, rule %s%s%s%s%s%s%s", strategy->name,
+             pace, part, waits, exchange, topology, drawn, strategy->codec_text, rule, merged,
+             answers, momentum, robust[0] == '\0' ? "" : ", robust ", robust, moments);
 }
 
 /* Rate, momentum and pull of a step that several take together: with unlike ones their anchors
@@ -234,7 +237,7 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
 
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap)
 {
-    char step[80], part[40], rounds[48] = "";
+    char step[80], part[40], rounds[48] = "", drawn[32] = "";
     int count;
 
     describe_step(strategy, step, sizeof step);
@@ -244,13 +247,14 @@ void strategy_method(const struct strategy *strategy, const char *moments, char 
                  moments == NULL ? ", moments" : "", strategy->first_rounds,
                  strategy->second_rounds);
     }
+    if (strategy->budget > 0) snprintf(drawn, sizeof drawn, " budget %g", strategy->budget);
     if (!strategy->is_averaging) {
         count = snprintf(text, cap, "wire %d, %s", WIRE_VERSION,
                          strategy->is_population ? "population" : "none");
     } else {
-        count = snprintf(text, cap, "wire %d, %s%sexchange %s%s, codec %s%s, rule %s%s%s%s%s",
+        count = snprintf(text, cap, "wire %d, %s%sexchange %s%s%s, codec %s%s, rule %s%s%s%s%s",
                          WIRE_VERSION, strategy->mixes_answers ? METHOD_ANSWERS : "",
-                         strategy->at_end ? "once, " : "", strategy->exchange->name, part,
+                         strategy->at_end ? "once, " : "", strategy->exchange->name, drawn, part,
                          strategy->codec.name, strategy->has_feedback ? "+ef" : "",
                          strategy->tracks ? "tracking" : strategy->rule->name, step,
                          moments != NULL ? ", moments of " : "", moments != NULL ? moments : "",

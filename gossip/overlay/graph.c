@@ -449,15 +449,43 @@ enum rc graph_rows(const struct topology *topology, const struct graph_members *
     return rc;
 }
 
-/* Hops 2^k, all of them or that of the round; `is_in`: against their direction. */
-static void add_hops(const struct topology *topology, const struct graph_members *members,
-                     bool is_in, struct neighbours *set)
+/* The rounds after which who passes on what it has to those 1, 2, 4, ... further has told all. */
+static uint32_t hops_of(uint32_t n)
 {
-    uint32_t n = members->count, self = members->self, hops = 0, chosen;
+    uint32_t hops = 0;
 
     for (uint32_t hop = 1; hop < n; hop *= 2) {
         hops++;
     }
+    return hops;
+}
+
+/* The hop of the round along an order that is drawn anew when all hops have had their turn. */
+static enum rc add_drawn_hop(const struct graph_members *members, bool is_in,
+                             struct neighbours *set)
+{
+    uint32_t n = members->count, hops = hops_of(n), hop, at = 0;
+    struct table table = {.n = n};
+
+    if (hops == 0) return RC_OK;
+    table.order = mem_array(n, sizeof *table.order);
+    if (table.order == NULL) return RC_NOMEM;
+    draw_order(&table, members, members->round / hops);
+    while (table.order[at].place != members->self) {
+        at++;
+    }
+    hop = 1u << members->round % hops;
+    add(set, members->self, table.order[(at + (is_in ? n - hop : hop)) % n].place);
+    mem_free(table.order);
+    return RC_OK;
+}
+
+/* Hops 2^k, all of them or that of the round; `is_in`: against their direction. */
+static void add_hops(const struct topology *topology, const struct graph_members *members,
+                     bool is_in, struct neighbours *set)
+{
+    uint32_t n = members->count, self = members->self, hops = hops_of(n), chosen;
+
     if (hops == 0) return;
     chosen = (uint32_t)(members->round % hops);
     for (uint32_t k = 0; k < hops; k++) {
@@ -481,6 +509,9 @@ static enum rc push_row(const struct topology *topology, const struct graph_memb
         for (uint32_t i = 0; i < around.set.count; i++) {
             around.degrees[i] = around.set.count; /* circulant: that of all */
         }
+    } else if (topology->kind == TOPOLOGY_DISSEMINATION) {
+        rc = add_drawn_hop(members, is_in, &around.set);
+        around.degrees[0] = 1;
     } else if (is_by_groups(topology)) {
         find_group(topology, members, &around);
     } else {

@@ -47,7 +47,7 @@ struct graph_row {
  *  ring, torus, hypercube, exponential, random: their edges at any number of members, see
  *      topology.h. `complete`: everybody; above 256 members the 254 nearest by place, as a ring.
  *  groups, grid, pairs: 1/m for each member of the group of `round`, this one included.
- *  one-peer-exponential has no symmetric W: RC_USAGE.
+ *  one-peer-exponential and dissemination have no symmetric W: RC_USAGE.
  *
  * Errors  RC_NOMEM: `random` needs scratch memory of some bytes a member and edge.
  * Source  Metropolis-Hastings weights: Xiao, Boyd 2004, "Fast linear iterations for distributed
@@ -65,8 +65,10 @@ MUST_USE enum rc graph_rows(const struct topology *topology, const struct graph_
  *
  *  exponential: to (i + 2^k) mod n for each k, 1/(out-degree + 1) each.
  *  one-peer-exponential: to (i + 2^(round mod T)) mod n alone, a half, T = ceil(log2 n) (Ying et
- * al. 2021, arXiv:2110.13363): the exact mean after T rounds if n is a power of two. pairs: a half
- * to one other, drawn uniformly by (run id, round, id). all others: 1/(degree + 1) to each
+ * al. 2021, arXiv:2110.13363): the exact mean after T rounds if n is a power of two.
+ *  dissemination: the same, i being the place in an order drawn by (run id, round div T, ids)
+ * (GossipGraD: Daily et al. 2018, arXiv:1803.05880). Errors  RC_NOMEM: for that order. pairs: a
+ * half to one other, drawn uniformly by (run id, round, id). all others: 1/(degree + 1) to each
  * neighbour of graph_row().
  */
 MUST_USE enum rc graph_out(const struct topology *topology, const struct graph_members *members,

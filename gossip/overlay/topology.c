@@ -44,6 +44,7 @@ static const struct {
     {"hypercube", TOPOLOGY_HYPERCUBE},
     {"exponential", TOPOLOGY_EXPONENTIAL},
     {"one-peer-exponential", TOPOLOGY_ONE_PEER},
+    {"dissemination", TOPOLOGY_DISSEMINATION},
 };
 
 static const struct {
@@ -96,7 +97,7 @@ static enum rc parse_name(const char *spec, size_t end, struct topology *topolog
     return fault_set(why, RC_PARSE,
                      "--topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, "
                      "grid:SIZE, pairs, ring, torus, hypercube, exponential, one-peer-exponential, "
-                     "random:DEGREE",
+                     "dissemination, random:DEGREE",
                      spec);
 }
 
@@ -146,7 +147,8 @@ static enum rc parse_option(const char *spec, size_t end, struct topology *topol
     if (is_lazy && !topology_is_graph(topology)) {
         return fault_set(why, RC_PARSE,
                          "--topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
-                         "torus, hypercube, exponential, one-peer-exponential, random:DEGREE",
+                         "torus, hypercube, exponential, one-peer-exponential, dissemination, "
+                         "random:DEGREE",
                          spec, end + 1);
     }
     if (!is_lazy) {
@@ -212,7 +214,7 @@ bool topology_is_graph(const struct topology *topology)
 
 bool topology_is_directed(const struct topology *topology)
 {
-    return topology->kind == TOPOLOGY_ONE_PEER;
+    return topology->kind == TOPOLOGY_ONE_PEER || topology->kind == TOPOLOGY_DISSEMINATION;
 }
 
 static int seat_compare(const void *a, const void *b)

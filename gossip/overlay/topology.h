@@ -22,6 +22,8 @@
  *               out (the incomplete hypercube of Katseff 1988: connected at any n)
  *  exponential  i +- 2^k; pushed: to i + 2^k
  *  one-peer-exponential  in round t to i + 2^(t mod ceil(log2 n)) alone; directed
+ *  dissemination  the same along an order of the members that is drawn anew, by the run's id, every
+ *               ceil(log2 n) rounds, so that partners rotate; directed
  *  random:K     K neighbours each, drawn by the run's id: connected, the same at all peers, and
  *               nearly the same after a member came or went. K odd and n odd: one member has K - 1.
  */
@@ -35,6 +37,7 @@ enum topology_kind {
     TOPOLOGY_HYPERCUBE,
     TOPOLOGY_EXPONENTIAL,
     TOPOLOGY_ONE_PEER,
+    TOPOLOGY_DISSEMINATION,
     TOPOLOGY_RANDOM
 };
 
@@ -58,8 +61,9 @@ struct topology {
 };
 
 /** `complete`, `groups:SIZE`, `grid:SIZE`, `pairs`, `pairs,uniform`, `ring`, `torus`, `hypercube`,
- * `exponential`, `one-peer-exponential`, `random:DEGREE`; graphs also as `NAME,lazy`, what is no
- * graph as `NAME,sites:EVERY`. RC_PARSE names the column and the known names. */
+ * `exponential`, `one-peer-exponential`, `dissemination`, `random:DEGREE`; graphs also as
+ * `NAME,lazy`, what is no graph as `NAME,sites:EVERY`. RC_PARSE names the column and the known
+ * names. */
 MUST_USE enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why);
 /** As it is spelt, into `text`. */
 void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT]);
@@ -67,7 +71,7 @@ void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT]);
 bool topology_is_grouped(const struct topology *topology);
 /** It says who is whose neighbour, for longer than a round: ring to random:K. */
 bool topology_is_graph(const struct topology *topology);
-/** Edges lead one way only: one-peer-exponential. */
+/** Edges lead one way only: one-peer-exponential, dissemination. */
 bool topology_is_directed(const struct topology *topology);
 /** Who forms a group with `self` in round `round`, self included, in the order in which they may
  *  propose: by BLAKE2b(run id, round, id). `members` sorted, includes self. Returns the count

@@ -369,8 +369,9 @@ const struct option_row option_rows[] = {
      "none, one-shot, local-sgd, des-loc, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, "
      "slowmo, "
      "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
-     "dpsgd, "
-     "choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, noloco, "
+     "dpsgd, matcha, "
+     "choco, push-sum, osgp, gossipgrad, gosgd, aeasgd, eamsgd, d2, gradient-tracking, qg-dsgdm, "
+     "noloco, "
      "async-diloco, gasloc, pbt, codistill "
      "or ec-dnn, with settings as in local-sgd:H=16; docs/choosing.md says which when, "
      "docs/methods.md tells them apart; each flag below replaces one part of it",
@@ -378,7 +379,7 @@ const struct option_row option_rows[] = {
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "with whom: complete, groups:SIZE, grid:SIZE, pairs (those on faster lines more often; "
      "pairs,uniform: all alike), or a graph: ring, torus, hypercube, "
-     "exponential, one-peer-exponential, random:DEGREE (default by method)",
+     "exponential, one-peer-exponential, dissemination, random:DEGREE (default by method)",
      OF_RUN},
     {"share", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", "all", 0, 0,
      "what of the model is averaged: all, or trunk:K, the first K layers with weights; what lies "

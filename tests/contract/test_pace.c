@@ -21,9 +21,11 @@ static const struct row {
     {"gasloc", NULL, &pace_pair, &pace_finish},
     {"push-sum", NULL, &pace_push, &pace_finish},
     {"osgp", NULL, &pace_push, &pace_finish},
+    {"gossipgrad", NULL, &pace_push, &pace_finish},
     {"gosgd", "time=5s", &pace_push, &pace_finish},
     {"dpsgd:H=4", NULL, &pace_graph, &pace_finish},
     {"qg-dsgdm", NULL, &pace_graph, &pace_finish},
+    {"matcha", NULL, &pace_graph, &pace_finish},
     {"choco", NULL, &pace_graph, &pace_finish},
 };
 

@@ -204,6 +204,8 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.robust = "medan"}, RC_PARSE, "did you mean median"},
         {{.robust = "trim"}, RC_PARSE, "column 5: how many may lie"},
         {{.averaging = "none", .robust = "median"}, RC_USAGE, "--robust median"},
+        {{.averaging = "matcha", .exchange = "pair"}, RC_USAGE, "a budget is of the edges"},
+        {{.averaging = "matcha", .rule = "exact-diffusion"}, RC_USAGE, "leave --exchange and"},
         {{.averaging = "ad-psgd", .robust = "median"}, RC_USAGE, "of two values nobody can tell"},
         {{.averaging = "noloco", .robust = "rfa"}, RC_USAGE, "use --robust clip"},
         {{.averaging = "push-sum", .robust = "trim:2"}, RC_USAGE, "has a weight"},
@@ -521,6 +523,8 @@ static void methods_have_the_defaults_of_their_papers(void **state)
         {"muloco", "muloco: every 30 steps, training waits, exchange group:auto over complete up "
                    "to 16 peers, "
                    "groups:8 beyond, codec f32, rule nesterov lr 0.9 momentum 0.8"},
+        {"matcha:budget=0.25", "matcha: every step, training waits, exchange edges over ring, 0.25 "
+                               "of its matchings, codec f32, rule mean"},
         {"qg-dsgdm:H=2", "qg-dsgdm: every 2 steps, training waits, exchange edges over ring, codec "
                          "f32, rule mean, quasi-global momentum 0.9"},
         {"gasloc", "gasloc: every 50 steps, training waits, exchange pair over pairs, codec f32, "

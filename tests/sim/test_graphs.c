@@ -132,7 +132,8 @@ static void gaps_are_those_of_the_books(void **state)
                  {"hypercube,lazy", 16, .8}, {"exponential", 16, .5},
                  {"exponential", 64, .6667}, {"complete", 16, 0},
                  {"groups:8", 64, .333333},  {"one-peer-exponential", 32, 0},
-                 {"grid:8", 64, 0},          {"pairs", 64, .701472}};
+                 {"dissemination", 32, 0},   {"grid:8", 64, 0},
+                 {"pairs", 64, .701472}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(known); i++) {
@@ -182,13 +183,12 @@ static void fixed_graphs_contract_by_their_gap(void **state)
     }
 }
 
-/* log2 n rounds of one-peer-exponential are the exact mean, if n is a power of two; otherwise a
- * period shrinks what is left by no more than its norm. */
-static void one_peer_exponential_is_exact_where_it_should_be(void **state)
+/* log2 n rounds of one-peer-exponential, or of one order of dissemination, are the exact mean, if n
+ * is a power of two; otherwise a period shrinks what is left by no more than its norm. */
+static void check_hops(const char *name)
 {
-    struct topology topology = topology_of("one-peer-exponential");
+    struct topology topology = topology_of(name);
 
-    (void)state;
     for (uint32_t n = 2; n <= 65; n++) {
         struct swarm *swarm = swarm_create(n, n);
         struct spectrum spectrum = spectrum_at(swarm, &topology, false);
@@ -203,6 +203,13 @@ static void one_peer_exponential_is_exact_where_it_should_be(void **state)
         assert_true(share <= pow(spectrum.rho, spectrum.period) + 1e-6);
         swarm_destroy(swarm);
     }
+}
+
+static void hops_of_one_peer_are_exact_where_they_should_be(void **state)
+{
+    (void)state;
+    check_hops("one-peer-exponential");
+    check_hops("dissemination");
 }
 
 /* x of everyone becomes the mean of the present members of its group; `drops_groups`: a group with
@@ -433,7 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gaps_are_those_of_the_books),
         cmocka_unit_test(fixed_graphs_contract_by_their_gap),
-        cmocka_unit_test(one_peer_exponential_is_exact_where_it_should_be),
+        cmocka_unit_test(hops_of_one_peer_are_exact_where_they_should_be),
         cmocka_unit_test(a_full_grid_is_exact_after_as_many_rounds_as_dimensions),
         cmocka_unit_test(a_grid_goes_on_without_who_is_away),
         cmocka_unit_test(random_groups_contract_as_expected),

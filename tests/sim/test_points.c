@@ -16,10 +16,18 @@ static const char *const exchanges[] = {NULL, "pair", "group", "edges", "mirror"
 static const char *const rules[] = {
     NULL,         "mean",     "nesterov",        "slow-momentum", "block",           "elastic",
     "heavy-ball", "push-sum", "exact-diffusion", "accelerated",   "delayed-nesterov"};
-static const char *const topologies[] = {
-    NULL,      "complete", "groups:3",  "grid:3",      "pairs",
-    "ring",    "torus",    "hypercube", "exponential", "one-peer-exponential",
-    "random:2"};
+static const char *const topologies[] = {NULL,
+                                         "complete",
+                                         "groups:3",
+                                         "grid:3",
+                                         "pairs",
+                                         "ring",
+                                         "torus",
+                                         "hypercube",
+                                         "exponential",
+                                         "one-peer-exponential",
+                                         "dissemination",
+                                         "random:2"};
 static const char *const paces[] = {NULL, "every=2", "time=20ms"};
 
 struct point {

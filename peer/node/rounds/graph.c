@@ -1,6 +1,7 @@
 /*
  * graph: once a period a round with all neighbours in the topology's graph, each by the weight of
- * its edge. It runs when they have come to it (averaging/edge). Loop thread.
+ * its edge. It runs when they have come to it (averaging/edge). With a budget the graph is split
+ * into matchings, and which of its edges are in a round follows from its number. Loop thread.
  */
 #include "peer/node/rounds/internal.h"
 
@@ -33,18 +34,20 @@ static float edge_weight(const struct node *node, float weight)
 }
 
 /* Those that are linked and hold the same model. */
-static uint32_t find_neighbours(struct node *node, struct peer_id *ids, float *weights,
-                                uint32_t max)
+static uint32_t find_neighbours(struct node *node, struct peer_id ids[GROUP_MEMBERS_MAX],
+                                float weights[GROUP_MEMBERS_MAX],
+                                struct matching_edge matched[GROUP_MEMBERS_MAX])
 {
     struct graph_state *graph = node->rounds->inner_state;
     uint32_t count = 0;
 
     own_row_refresh(&graph->row, node);
-    for (uint32_t i = 0; i < graph->row.count && count < max; i++) {
+    for (uint32_t i = 0; i < graph->row.count && count < GROUP_MEMBERS_MAX; i++) {
         const struct neighbour *other = door_neighbour(node, graph->row.ids[i]);
 
         if (other == NULL || !rounds_may_mix(node, other)) continue;
         ids[count] = other->id;
+        matched[count] = graph->row.matched[i];
         weights[count++] = edge_weight(node, graph->row.weights[i]);
     }
     return count;
@@ -55,12 +58,14 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     const struct graph_state *graph = node->rounds->inner_state;
     struct peer_id neighbours[GROUP_MEMBERS_MAX];
     float weights[GROUP_MEMBERS_MAX];
-    struct round_members members = {.ids = neighbours, .weights = weights};
+    struct matching_edge matched[GROUP_MEMBERS_MAX];
+    struct round_members members = {.ids = neighbours, .weights = weights, .matched = matched};
 
     (void)ids; /* whom it is with does not go by them */
     (void)count;
-    members.count = find_neighbours(node, neighbours, weights, GROUP_MEMBERS_MAX);
+    members.count = find_neighbours(node, neighbours, weights, matched);
     members.epoch = graph->row.epoch;
+    if (node->options.strategy->budget > 0) members.matchings = &graph->row.matchings;
     pace_begin_period(node);
     if (members.count > 0) (void)pace_begin_with(node, members);
 }

@@ -4,6 +4,7 @@
 #define GRAPEVINE_PEER_NODE_ROUNDS_INTERNAL_H
 
 #include "gossip/overlay/graph.h"
+#include "gossip/overlay/matching.h"
 #include "gossip/overlay/topology.h"
 #include "peer/node/internal.h"
 #include "peer/node/rounds/pace.h"
@@ -60,6 +61,8 @@ struct draws {
 struct own_row {
     struct peer_id ids[GRAPH_EDGES_MAX]; /* neighbours, ascending */
     float weights[GRAPH_EDGES_MAX];
+    struct matchings matchings; /* where rounds have a part of the edges */
+    struct matching_edge matched[GRAPH_EDGES_MAX];
     uint32_t count;
     uint32_t members;    /* of all to reckon with, this peer included */
     struct digest epoch; /* name of that set; peers see unlike ones for a while */

@@ -16,7 +16,7 @@ enum { OBSTACLES_BYTES = 160, VIEWS = 64 }; /* members looked at for whether any
  * numbered in common. */
 static uint64_t passed_by(const struct exchange_counts *counts)
 {
-    uint64_t ours = counts->rounds_ok + counts->rounds_aborted;
+    uint64_t ours = counts->rounds_ok + counts->rounds_aborted + counts->rounds_idle;
 
     return counts->next_round > ours ? counts->next_round - ours : 0;
 }

@@ -39,8 +39,12 @@ static enum rc make(struct own_row *own, const struct node *node,
                     const struct graph_members *members, struct graph_row *row)
 {
     struct topology topology = strategy_topology(node->options.strategy, members->count);
+    const double budget = node->options.strategy->budget;
     enum rc rc = graph_row(&topology, members, row);
 
+    if (rc == RC_OK && budget > 0) {
+        rc = matchings_find(&topology, members, budget, &own->matchings, own->matched);
+    }
     if (rc != RC_OK) return rc;
     tell_of(own, node, &topology, members->count);
     own->members = members->count;

@@ -223,6 +223,65 @@ static void too_far_is_believed_of_an_edge_that_runs(void **state)
     exchange->ops->destroy(exchange);
 }
 
+/* The first round from `from` on that the one matching is, or is not, active in. */
+static uint64_t next_round(const struct matchings *matchings, uint64_t from, bool is_active)
+{
+    while (matching_is_active(matchings, from, 0) != is_active) {
+        from++;
+    }
+    return from;
+}
+
+/* Where rounds have a part of the edges, a neighbour that had none with us on its way to a later
+ * round waits there, and we come to it in our turn; past a round of our edge it is followed. */
+static void who_is_ahead_is_followed_past_a_round_of_the_edge_alone(void **state)
+{
+    struct commands out;
+    struct exchange *exchange = start(&out);
+    const struct matchings matchings = {.seed = 5, .count = 1, .chances = {0.5f}, .share = 1};
+    const struct matching_edge matched = {.own = {{1}}, .theirs = {{1}}};
+    struct peer_id ids[] = {id_of(HONEST)};
+    struct boot_id boots[] = {boot_of(HONEST)};
+    float weights[] = {0.25f};
+    const struct round_members members = {.ids = ids,
+                                          .boots = boots,
+                                          .weights = weights,
+                                          .count = 1,
+                                          .matchings = &matchings,
+                                          .matched = &matched};
+    struct message message = {.type = MESSAGE_EDGE_OPEN};
+    uint64_t idle = next_round(&matchings, 1, false), met = next_round(&matchings, idle, true);
+    uint64_t passed = next_round(&matchings, met + 1, true), idles = 0;
+    uint64_t further = next_round(&matchings, passed + 1, true);
+    const struct edges *edges = (const struct edges *)(const void *)exchange;
+
+    (void)state;
+    exchange->ops->set_round(exchange, idle);
+    message.as.edge_open = (struct message_edge_open){
+        .round = met, .weight = 0.25f, .chunks = CHUNKS, .lineage = {{9}}};
+    assert_int_equal(
+        exchange->ops->on_message(exchange, id_of(HONEST), boot_of(HONEST), &message, 2, &out),
+        RC_OK);
+    for (; edges->counts.next_round < met; idles++) {
+        assert_int_equal(exchange->ops->begin(exchange, &members, 0, 3, &out), RC_NOT_FOUND);
+        assert_int_equal(out.count, 0); /* nobody is refused */
+    }
+    assert_int_equal(idles, met - idle);
+    assert_int_equal(edges->counts.rounds_idle, idles);
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, 4, &out), RC_OK);
+    assert_int_equal(edges->round, met);
+    assert_true(edges->edges[0].state != EDGE_WAITING && edges->edges[0].swap.weight == 0.25f);
+    exchange->ops->cancel(exchange, "the test goes on", 5, &out);
+    message.as.edge_open.round = further;
+    assert_int_equal(
+        exchange->ops->on_message(exchange, id_of(HONEST), boot_of(HONEST), &message, 6, &out),
+        RC_OK);
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, 7, &out), RC_OK);
+    assert_int_equal(edges->round, further);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +289,7 @@ int main(void)
         cmocka_unit_test(too_far_is_believed_of_an_edge_that_runs),
         cmocka_unit_test(one_neighbour_cannot_void_the_memory_for_ever),
         cmocka_unit_test(nor_while_members_seem_to_come_and_go),
+        cmocka_unit_test(who_is_ahead_is_followed_past_a_round_of_the_edge_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

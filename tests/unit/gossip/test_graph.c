@@ -142,9 +142,14 @@ static void every_matrix_is_doubly_stochastic_for_any_number_of_members(void **s
 /* Givers and takers agree on each share, and shares of one giver make 1. */
 static void pushed_shares_are_the_same_at_both_ends(void **state)
 {
-    static const char *const pushed[] = {
-        "one-peer-exponential", "exponential", "ring", "torus", "hypercube", "random:3",
-        "exponential,lazy"};
+    static const char *const pushed[] = {"one-peer-exponential",
+                                         "dissemination",
+                                         "exponential",
+                                         "ring",
+                                         "torus",
+                                         "hypercube",
+                                         "random:3",
+                                         "exponential,lazy"};
 
     (void)state;
     for (uint32_t n = 1; n <= 35; n++) {
@@ -164,11 +169,57 @@ static void pushed_shares_are_the_same_at_both_ends(void **state)
                 }
                 assert_true(fabs(column - 1) < 1e-6);
             }
-            if (k < 2) check_stochastic(out, false); /* circulant: nobody gains weight */
+            if (k < 3) check_stochastic(out, false); /* circulant: nobody gains weight */
         }
         free(out);
         free(in);
     }
+}
+
+/* Who gives to whom in `round`. */
+static uint32_t receiver_of(struct swarm *swarm, uint32_t giver, uint64_t round)
+{
+    const struct topology topology = topology_of("dissemination");
+    struct graph_row row;
+
+    swarm->members.self = giver;
+    swarm->members.round = round;
+    assert_int_equal(graph_out(&topology, &swarm->members, &row), RC_OK);
+    assert_int_equal(row.count, 1);
+    assert_true(row.self_weight == 0.5f);
+    return row.edges[0].member;
+}
+
+/* GossipGraD: in log2 n rounds what one knows comes to all, by one order of the members; then
+ * another one is drawn, and over these each other member is met about equally often. */
+static void dissemination_reaches_all_and_partners_rotate(void **state)
+{
+    enum { N = 16, HOPS = 4, EPOCHS = 300 };
+    struct swarm *swarm = swarm_create(N, 3);
+    uint32_t met[N] = {0};
+
+    (void)state;
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        uint32_t knows = 1; /* a bit each: of what member 0 knew at first */
+
+        for (uint64_t round = epoch * HOPS; round < (epoch + 1) * HOPS; round++) {
+            uint32_t told = knows;
+
+            for (uint32_t i = 0; i < N; i++) {
+                uint32_t receiver = receiver_of(swarm, i, round);
+
+                if ((knows >> i & 1) != 0) told |= 1u << receiver;
+                met[receiver] += i == 0;
+            }
+            knows = told;
+        }
+        assert_int_equal(knows, 0xffff);
+    }
+    assert_int_equal(met[0], 0);
+    for (uint32_t i = 1; i < N; i++) { /* of a mean of 80, by five standard deviations */
+        assert_in_range(met[i], 36, 124);
+    }
+    free(swarm);
 }
 
 /* random:K gives exactly K neighbours to each (but one, if both numbers are odd), and others with
@@ -312,6 +363,7 @@ int main(void)
         cmocka_unit_test(small_graphs_have_the_weights_of_the_books),
         cmocka_unit_test(a_complete_graph_of_too_many_is_cut_to_the_nearest),
         cmocka_unit_test(one_peer_exponential_has_no_symmetric_matrix),
+        cmocka_unit_test(dissemination_reaches_all_and_partners_rotate),
         cmocka_unit_test(an_epoch_names_run_and_members),
     };
 

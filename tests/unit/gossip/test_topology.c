@@ -57,6 +57,7 @@ static void topologies_are_spelt_as_they_are_parsed(void **state)
                                         "exponential",
                                         "random:64,lazy",
                                         "one-peer-exponential,lazy",
+                                        "dissemination",
                                         "pairs,uniform",
                                         "pairs,uniform,sites:3",
                                         "pairs,sites:10000",

@@ -419,6 +419,7 @@ static void a_topology_is_drawn_as_it_is(void **state)
     assert_int_equal(lines_of("torus", 9), 18);
     assert_int_equal(lines_of("hypercube", 8), 12);
     assert_int_equal(lines_of("one-peer-exponential", 8), 8 + 8 + 4);
+    assert_int_equal(lines_of("dissemination", 8), 28);
     assert_int_equal(lines_of("random:4", 16), 32);
     assert_int_equal(lines_of("complete", 5), 10);
     assert_int_equal(lines_of("groups:4", 8), 28);
