@@ -87,7 +87,7 @@ struct strategy {
     struct aggregate aggregate; /* --robust, else: in place of the mean. ops NULL: it is the mean */
     bool lacks_guard;           /* it cannot clip, or has too few neighbours: the start says so */
     enum schedule schedule;     /* group exchange: of the rounds it proposes */
-    char text[900]; /* all coordinates in words, printed at the start and stored with the run */
+    char text[1024]; /* all coordinates in words, printed at the start and stored with the run */
 };
 
 struct strategy_specs { /* NULL or "": not given */
