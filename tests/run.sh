@@ -40,7 +40,7 @@ cuda=() # words for cmake about the CUDA module
 logs=build/test-logs
 mkdir -p "$logs"
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '\n== %s, after %d s\n' "$*" $((SECONDS - started)); }
 
 finish() {
     echo
@@ -258,5 +258,5 @@ elif await fuzz && build fuzz; then
     done
 fi
 
-say "done in $((SECONDS - started)) s"
+say "done"
 finish

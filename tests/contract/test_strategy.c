@@ -158,6 +158,8 @@ static void words_that_do_not_go_together_say_which(void **state)
     (void)state;
     static const struct refusal refusals[] = {
         {{.averaging = "diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
+        {{.averaging = "diloco", .topology = "grid:4"}, RC_USAGE, "take the mean there"},
+        {{.averaging = "moshpit", .rule = "nesterov"}, RC_USAGE, "take the mean there"},
         {{.averaging = "streaming-diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
         {{.averaging = "streaming-diloco", .topology = "grid:4"},
          RC_USAGE,

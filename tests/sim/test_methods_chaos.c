@@ -42,9 +42,7 @@ static uint32_t list_methods(char names[METHODS_MAX][32])
 }
 
 /* As shipped, but for d2: beside clipping, of which its array takes up what is held back, 2 of 40
- * seeds leave a peer apart from the others for good; and no outer momentum on lines of a grid,
- * where 5 of 60 seeds do so, of `muloco`, and 1 of `diloco` (docs/methods.md states both faults).
- */
+ * seeds leave a peer apart from the others for good (docs/methods.md states the fault). */
 static bool parses(struct strategy *strategy, const char *name, const char *settings,
                    const char *topology, const char *codec)
 {
@@ -56,8 +54,7 @@ static bool parses(struct strategy *strategy, const char *name, const char *sett
     struct fault why;
 
     snprintf(averaging, sizeof averaging, "%s%s", name, settings);
-    if (strategy_parse(&specs, strategy, &why) != RC_OK) return false;
-    return strategy->rule != &rule_nesterov || strategy->topology.kind != TOPOLOGY_GRID;
+    return strategy_parse(&specs, strategy, &why) == RC_OK;
 }
 
 /* Settings with which rounds are a few steps apart, and carry all of the model soon. */
