@@ -190,9 +190,11 @@ static enum rc check_optimizer(const struct strategy *strategy, const char *opti
 static enum rc check_mask(const struct session *session, struct fault *why)
 {
     static const char *const known[] = {"sgd", "momentum", "nesterov"};
-    const char *name = session->learner->ops->moments_name(session->learner);
+    const struct learner *learner = session->learner;
+    const char *name = "lbfgs"; /* which has no such operation */
 
     if (session->strategy.moments != MOMENTS_MASK) return RC_OK;
+    if (learner->ops->moments_name != NULL) name = learner->ops->moments_name(learner);
     for (size_t i = 0; i < ARRAY_COUNT(known); i++) {
         if (strcmp(name, known[i]) == 0) return RC_OK;
     }
