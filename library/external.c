@@ -42,6 +42,7 @@ struct external {
     uint32_t left; /* of the steps that it was asked for */
     uint32_t own_taken;
     uint64_t own_samples;
+    uint64_t own_first; /* the model's step before them */
     double own_loss_sum;
     const atomic_bool *own_stop;
 };
@@ -342,6 +343,7 @@ static void begin_steps(struct external *e)
     e->own_stop = e->stop;
     e->own_taken = 0;
     e->own_samples = 0;
+    e->own_first = e->step; /* the lane waits for us */
     e->own_loss_sum = 0.0;
 }
 
@@ -363,6 +365,7 @@ static enum external_event begin_work(struct external *e)
     if (e->waits != WAITS_WORK) return EXTERNAL_WAITS;
     e->has_work = true;
     e->own_work = e->work;
+    if (e->work.event == EXTERNAL_REPLACE) e->own_first = e->own_taken = 0; /* of another model */
     return e->work.event;
 }
 
@@ -414,6 +417,15 @@ void external_done(struct learner *learner, enum rc rc)
         serve(e, rc);
     }
     unlock(e);
+}
+
+uint32_t external_untold(const struct learner *learner, uint64_t known, uint64_t *samples)
+{
+    const struct external *e = external_peek(learner);
+    const bool is_known = e->own_first + e->own_taken <= known;
+
+    *samples = is_known ? 0 : e->own_samples;
+    return is_known ? 0 : e->own_taken;
 }
 
 bool external_step(struct learner *learner, uint64_t samples, double loss)

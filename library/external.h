@@ -52,6 +52,9 @@ void external_done(struct learner *learner, enum rc rc);
 /** A step was taken. False: none was due. Nearly free, but where the lane has waited for it. */
 bool external_step(struct learner *learner, uint64_t samples, double loss);
 
+/** Of the steps taken: those of the last series, and their `samples`, where the loop only knows of
+ *  `known` steps of the model, as it is told of a series when that ends. */
+uint32_t external_untold(const struct learner *learner, uint64_t known, uint64_t *samples);
 /** Steps that are asked for end here, and none is asked for before external_resume(). */
 void external_pause(struct learner *learner);
 /** Goes on: EXTERNAL_STATE comes next, until external_state_taken(). Any thread. */

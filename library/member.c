@@ -432,6 +432,8 @@ int gv_status(gv_member *member, gv_status_view *status)
 {
     const int error = member_enter(member, "gv_status");
     const struct node_report *report;
+    uint64_t untold_samples;
+    uint32_t untold;
     gv_status_view view;
 
     if (error != 0) return error;
@@ -440,10 +442,11 @@ int gv_status(gv_member *member, gv_status_view *status)
     }
     member_call(member, CALL_STATUS);
     report = &member->report;
+    untold = external_untold(member->session.learner, report->step, &untold_samples);
     view = (gv_status_view){.size = status->size,
-                            .step = report->step,
-                            .own_steps = report->own_steps,
-                            .samples = report->samples,
+                            .step = report->step + untold,
+                            .own_steps = report->own_steps + untold,
+                            .samples = report->samples + untold_samples,
                             .round = report->round,
                             .rounds_ok = report->rounds_ok,
                             .rounds_aborted = report->rounds_aborted,

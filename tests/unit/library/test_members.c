@@ -90,6 +90,25 @@ static void members_average_by_diloco(void **state)
 
 /* ---- one alone ---- */
 
+static void each_step_is_in_the_status_at_once(void **state)
+{
+    struct toy toy;
+    gv_status_view status = {.size = sizeof status};
+
+    (void)state;
+    toy_init(&toy, 5.0F, 1.0F);
+    toy_start(&toy, ALONE);
+    for (uint64_t i = 1; i <= 300; i++) { /* of several series */
+        assert_int_equal(toy_until(&toy, GV_STEP), GV_STEP);
+        must(toy.member, toy_step(&toy));
+        must(toy.member, gv_status(toy.member, &status));
+        assert_int_equal(status.step, i);
+        assert_int_equal(status.own_steps, i);
+        assert_int_equal(status.samples, 8 * i);
+    }
+    gv_close(toy.member);
+}
+
 static void config_that_is_wrong_is_refused(void **state)
 {
     static const struct {
@@ -294,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_average_by_local_sgd),
         cmocka_unit_test(members_average_by_diloco),
+        cmocka_unit_test(each_step_is_in_the_status_at_once),
         cmocka_unit_test(config_that_is_wrong_is_refused),
         cmocka_unit_test(methods_that_need_more_are_refused),
         cmocka_unit_test(tensors_that_are_wrong_are_refused),
