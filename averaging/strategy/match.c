@@ -500,11 +500,12 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
                          (double)heavy_ball_rate_max(settings->momentum));
     }
     if (strategy->rule == &rule_nesterov && strategy->topology.kind == TOPOLOGY_GRID) {
-        return fault_set(why, RC_USAGE,
-                         "--averaging %s: momentum of lines of a grid, which meet others each time, "
-                         "can keep members apart for good; leave --topology grid out, or take the "
-                         "mean there (--averaging moshpit)",
-                         strategy->name);
+        return fault_set(
+            why, RC_USAGE,
+            "--averaging %s: momentum of lines of a grid, which meet others each time, "
+            "can keep members apart for good; leave --topology grid out, or take the "
+            "mean there (--averaging moshpit)",
+            strategy->name);
     }
     if (!strategy->rule->is_outer || strategy->exchange->is_group) return RC_OK;
     return fault_set(why, RC_USAGE,

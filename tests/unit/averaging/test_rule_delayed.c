@@ -214,7 +214,8 @@ static void mix(float rate, float momentum, uint32_t delay, uint32_t rounds, uin
  * defaults; far beyond it they part. T1: when all is taken the sum is what it was. */
 static void pairs_come_together_and_keep_their_sum(void **state)
 {
-    double sum, spread, parted = 0;
+    double sum, spread;
+    uint32_t parted = 0, tried = 0; /* fewer with sanitizers */
 
     (void)state;
     FOR_EACH_SEED (seed, 20) {
@@ -228,8 +229,9 @@ static void pairs_come_together_and_keep_their_sum(void **state)
         check_seed(seed, spread < 1);
         mix(1.9f, 0.95f, 2, 2000, seed, &sum, &spread);
         parted += spread > 100;
+        tried++;
     }
-    assert_true(parted > 15);
+    assert_true(4 * parted > 3 * tried);
 }
 
 /* In doubt nothing changes; then the part of which the partner has the negative, on all three. */
