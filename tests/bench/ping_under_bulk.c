@@ -60,14 +60,14 @@ struct packet {
     uint8_t bytes[MTU];
 };
 
-struct way {
+struct direction {
     struct packet *packets; /* ring */
     size_t first, count;
     uint64_t free_ns; /* when the line has sent all that is queued */
     uint64_t dropped;
 };
 
-static void way_take(struct way *way, int from, const struct setting *setting, struct rng *rng)
+static void way_take(struct direction *way, int from, const struct setting *setting, struct rng *rng)
 {
     uint8_t bytes[MTU];
     ssize_t got;
@@ -90,7 +90,7 @@ static void way_take(struct way *way, int from, const struct setting *setting, s
     }
 }
 
-static void way_give(struct way *way, int to, uint64_t now)
+static void way_give(struct direction *way, int to, uint64_t now)
 {
     while (way->count > 0 && way->packets[way->first].due_ns <= now) {
         (void)!write(to, way->packets[way->first].bytes, way->packets[way->first].count);
@@ -101,7 +101,7 @@ static void way_give(struct way *way, int to, uint64_t now)
 
 static void emulate(const int tuns[2], const struct setting *setting, uint64_t until)
 {
-    struct way ways[2] = {0};
+    struct direction ways[2] = {0};
     struct rng rng;
 
     rng_init(&rng, 1, 1);
