@@ -67,7 +67,8 @@ struct direction {
     uint64_t dropped;
 };
 
-static void way_take(struct direction *way, int from, const struct setting *setting, struct rng *rng)
+static void way_take(struct direction *way, int from, const struct setting *setting,
+                     struct rng *rng)
 {
     uint8_t bytes[MTU];
     ssize_t got;
