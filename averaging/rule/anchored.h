@@ -44,4 +44,12 @@ void anchored_give_up_overflow(struct rule *rule, float *difference);
 size_t anchored_committed(const struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
                           size_t first);
 
+/** Those operations in a table of rule_ops; a rule has `settle` and `late` of its own. */
+#define ANCHORED_OPERATIONS                                                                        \
+    .create = anchored_create, .destroy = anchored_destroy, .set_members = anchored_set_members,   \
+    .state = anchored_state, .restore = anchored_restore, .forget = anchored_forget,               \
+    .begin = anchored_begin, .absorb = anchored_absorb, .reduce = anchored_reduce,                 \
+    .agree = anchored_agree, .doubt = anchored_doubt, .cancel = anchored_cancel,                   \
+    .squared_distance = anchored_squared_distance
+
 #endif

@@ -170,32 +170,70 @@ static enum rc parse_order(const char *spec, const char *value, struct strategy 
         spec, (size_t)(value - spec) + 1, value);
 }
 
-/* One key=value of `spec`, both already cut out; `at` is the value's place in it. */
+/* Settings that are counts of steps, and NULL for all others. */
+static uint64_t *steps_of(struct strategy *strategy, enum setting_kind kind)
+{
+    switch (kind) {
+    case SETTING_EVERY:
+    case SETTING_PUSH:
+        return &strategy->every_steps;
+    case SETTING_PULL:
+        return &strategy->pull_steps;
+    case SETTING_SWITCH:
+        return &strategy->switch_steps;
+    case SETTING_STALE:
+        return &strategy->stale_steps;
+    case SETTING_BURN:
+        return &strategy->answers.burn_steps;
+    case SETTING_COMPRESS:
+        return &strategy->answers.compress_steps;
+    default:
+        return NULL;
+    }
+}
+
+/* Likewise shares. */
+static float *share_of(struct strategy *strategy, enum setting_kind kind)
+{
+    switch (kind) {
+    case SETTING_RATE:
+        return &strategy->rule_settings.rate;
+    case SETTING_MOMENTUM:
+        return &strategy->rule_settings.momentum;
+    case SETTING_SHARE:
+    case SETTING_WAY:
+        return &strategy->rule_settings.share;
+    case SETTING_QUASI:
+        return &strategy->quasi_global;
+    case SETTING_DECAY:
+        return &strategy->feedback_decay;
+    case SETTING_LOCAL:
+        return &strategy->local_share;
+    case SETTING_ALPHA:
+        return &strategy->alpha;
+    case SETTING_BETA:
+        return &strategy->beta;
+    case SETTING_WEIGHT:
+        return &strategy->answers.weight;
+    case SETTING_PART:
+        return &strategy->answers.share;
+    default:
+        return NULL;
+    }
+}
+
+/* One key=value of `spec`, both already cut out. */
 static enum rc apply_setting(const char *spec, const struct setting *setting, const char *value,
                              struct strategy *strategy, struct fault *why)
 {
-    struct rule_settings *rule = &strategy->rule_settings;
+    uint64_t *steps = steps_of(strategy, setting->kind);
+    float *share = share_of(strategy, setting->kind);
 
+    if (setting->kind == SETTING_BURN && strcmp(value, "0") == 0) return RC_OK;
+    if (steps != NULL) return parse_steps("--averaging", spec, value, steps, why);
+    if (setting->kind == SETTING_MOMENTUM) strategy->rule_settings.has_momentum = true;
+    if (share != NULL) return parse_share(spec, value, setting, share, why);
     switch (setting->kind) {
-    case SETTING_EVERY:
-        return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
-    case SETTING_PUSH:
-        return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
-    case SETTING_PULL:
-        return parse_steps("--averaging", spec, value, &strategy->pull_steps, why);
-    case SETTING_SWITCH:
-        return parse_steps("--averaging", spec, value, &strategy->switch_steps, why);
-    case SETTING_RATE:
-        return parse_share(spec, value, setting, &rule->rate, why);
-    case SETTING_MOMENTUM:
-        rule->has_momentum = true;
-        return parse_share(spec, value, setting, &rule->momentum, why);
-    case SETTING_QUASI:
-        return parse_share(spec, value, setting, &strategy->quasi_global, why);
-    case SETTING_DECAY:
-        return parse_share(spec, value, setting, &strategy->feedback_decay, why);
-    case SETTING_STALE:
-        return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
     case SETTING_BESIDE:
         return parse_beside(spec, value, strategy, why);
     case SETTING_FRAGMENTS:
@@ -203,15 +241,13 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     case SETTING_CARRIED:
         return parse_carried(spec, value, setting, &strategy->slots, why);
     case SETTING_DELAY:
-        return parse_rounds(spec, value, setting, &rule->delay, why);
+        return parse_rounds(spec, value, setting, &strategy->rule_settings.delay, why);
     case SETTING_FIRST:
         return parse_rounds(spec, value, setting, &strategy->first_rounds, why);
     case SETTING_SECOND:
         return parse_rounds(spec, value, setting, &strategy->second_rounds, why);
     case SETTING_QUORUM:
         return parse_quorum(spec, value, &strategy->quorum, why);
-    case SETTING_LOCAL:
-        return parse_share(spec, value, setting, &strategy->local_share, why);
     case SETTING_CHANCE:
         return parse_chance(spec, value, setting, &strategy->chance, why);
     case SETTING_BUDGET:
@@ -222,28 +258,13 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_chance(spec, value, setting, &strategy->population.spread, why);
     case SETTING_RESAMPLE:
         return parse_chance(spec, value, setting, &strategy->population.resample, why);
-    case SETTING_SHARE:
-    case SETTING_WAY:
-        return parse_share(spec, value, setting, &rule->share, why);
     case SETTING_ORDER:
         return parse_order(spec, value, strategy, why);
-    case SETTING_ALPHA:
-        return parse_share(spec, value, setting, &strategy->alpha, why);
-    case SETTING_BETA:
-        return parse_share(spec, value, setting, &strategy->beta, why);
-    case SETTING_WEIGHT:
-        return parse_share(spec, value, setting, &strategy->answers.weight, why);
-    case SETTING_PART:
-        return parse_share(spec, value, setting, &strategy->answers.share, why);
     case SETTING_SAMPLES:
         return parse_samples(spec, value, &strategy->answers.samples, why);
-    case SETTING_BURN:
-        if (strcmp(value, "0") == 0) return RC_OK;
-        return parse_steps("--averaging", spec, value, &strategy->answers.burn_steps, why);
-    case SETTING_COMPRESS:
-        return parse_steps("--averaging", spec, value, &strategy->answers.compress_steps, why);
+    default:
+        return RC_USAGE;
     }
-    return RC_USAGE;
 }
 
 static enum rc find_setting(const char *spec, const char *text, const struct method *method,

@@ -91,6 +91,21 @@ static float given(uint32_t peer, size_t at)
     return (float)(peer + 1) + 1e-3f * (float)(at % 100);
 }
 
+static void give_moments(void)
+{
+    for (uint32_t i = 0; i < FIRST; i++) {
+        size_t count;
+        float *values = moments_of(i, &count);
+
+        for (size_t k = 0; k < count; k++) {
+            values[k] = given(i, k);
+        }
+        assert_int_equal(
+            still.ops.assign_section(still.learners[i], SECTION_MOMENTS, values, count), RC_OK);
+        mem_free(values);
+    }
+}
+
 /* After some rounds of `averaging` with `moments`, each peer is given moments of its own; after
  * some more, `check` looks at them. */
 static void run(const char *averaging, const char *moments, float (*wanted)(uint32_t, size_t),
@@ -108,16 +123,8 @@ static void run(const char *averaging, const char *moments, float (*wanted)(uint
     swarm_start(cluster, FIRST);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     cluster_run(cluster, 2 * NS_PER_S);
+    give_moments();
     for (uint32_t i = 0; i < FIRST; i++) {
-        size_t count;
-        float *values = moments_of(i, &count);
-
-        for (size_t k = 0; k < count; k++) {
-            values[k] = given(i, k);
-        }
-        assert_int_equal(
-            still.ops.assign_section(still.learners[i], SECTION_MOMENTS, values, count), RC_OK);
-        mem_free(values);
         updates[i] = 7;
     }
     node_report(cluster_node(cluster, 1), &before);
@@ -389,17 +396,7 @@ static void where_a_value_was_sent_momentum_begins_anew(void **state)
     cluster_run(cluster, 2 * NS_PER_S); /* the models themselves were sent, and nothing is left */
     stride = 0.01f;
     cluster_run(cluster, NS_PER_S);
-    for (uint32_t i = 0; i < FIRST; i++) {
-        size_t count;
-        float *values = moments_of(i, &count);
-
-        for (size_t k = 0; k < count; k++) {
-            values[k] = given(i, k);
-        }
-        assert_int_equal(
-            still.ops.assign_section(still.learners[i], SECTION_MOMENTS, values, count), RC_OK);
-        mem_free(values);
-    }
+    give_moments();
     cluster_run(cluster, 2 * NS_PER_S);
     for (uint32_t i = 0; i < FIRST; i++) {
         const float *residual = round_residual(cluster_node(cluster, i)->round);
