@@ -162,8 +162,8 @@ int gv_restore(gv_member *member, const void *state, size_t bytes);
 /* How the member is doing, as of now. */
 int gv_status(gv_member *member, gv_status_view *status);
 /* The same and more as JSON, as `grapevine status --json` has it (docs/network.md): at most `cap`
- * bytes with the NUL, `needed` bytes in all. GV_TOO_SMALL. Its counts of steps and samples are those
- * that the swarm has been told: of a series of about 50 ms when that has ended. */
+ * bytes with the NUL, `needed` bytes in all. GV_TOO_SMALL. Its counts of steps and samples are
+ * those that the swarm has been told: of a series of about 50 ms when that has ended. */
 int gv_json(gv_member *member, char *text, size_t cap, size_t *needed);
 
 /* Say goodbye: last checkpoint, and end. Does not block: go on with gv_wait() until GV_ENDED. */
