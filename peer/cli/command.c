@@ -34,7 +34,7 @@ int command_failed(enum rc rc, const struct fault *why)
 int command_stopped(int signal, const struct fault *why)
 {
     fprintf(stderr, "grapevine: %s\n", why->text);
-    return 128 + (signal != 0 ? signal : SIGINT);
+    return 128 + signal;
 }
 
 struct way_flags command_way(const struct options *options)

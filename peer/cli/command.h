@@ -53,7 +53,7 @@ int command_simulate(struct options *options); /* testnet/command_simulate.c */
  *  RC_USAGE and RC_PARSE, and for RC_SHAPE and RC_LIMIT of a line that begins with a flag; else
  *  EXIT_FAILED. */
 int command_failed(enum rc rc, const struct fault *why);
-/** It was stopped: the line is said, and the exit code is that of `signal`, 0: of SIGINT. */
+/** It was stopped: the line is said, and the exit code is that of `signal`. */
 int command_stopped(int signal, const struct fault *why);
 /** The device that --device asks for, with --threads and --precision of it where the command takes
  *  them; without such a flag the processor. Release with backend_destroy(). Why `auto`

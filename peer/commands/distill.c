@@ -361,14 +361,14 @@ static enum rc check_swarm_flags(const struct options *options,
 
 /* Members of a swarm in place of files: what of the request is then otherwise. */
 static enum rc request_swarm(struct options *options, struct backend *backend,
-                             struct progress *progress, struct distill_swarm *swarm,
+                             struct working *working, struct distill_swarm *swarm,
                              struct distill_options *request, struct fault *why)
 {
     enum rc rc;
 
     swarm->trim = request->trim;
-    rc = distill_swarm_ask(options, backend, request->out_path, progress, swarm, why);
-    (void)command_watch_stop(); /* the loop of its own had the signals */
+    rc = distill_swarm_ask(options, backend, request->out_path, &working->progress,
+                           working->stop, swarm, why);
     if (rc != RC_OK) return rc;
     request->data = swarm->panel.data;
     request->seed = swarm->panel.open.seed;
@@ -454,7 +454,7 @@ int command_distill(struct options *options)
     if (rc == RC_OK) rc = check_writable(options, &teachers, out, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK && has_swarm) {
-        rc = request_swarm(options, backend, &working.progress, &swarm, &request, &why);
+        rc = request_swarm(options, backend, &working, &swarm, &request, &why);
     }
     if (rc == RC_OK) {
         if (command_wants_bf16(options)) command_tell_precision(backend, &working.progress.log);
@@ -473,7 +473,6 @@ int command_distill(struct options *options)
     teachers_deinit(&teachers);
     mem_free(working.others_text);
     mem_free(working.command);
-    /* While a swarm was asked, its loop had the signal. */
     if (rc == RC_CANCELLED) return command_stopped((int)*working.stop, &why);
     return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
 }

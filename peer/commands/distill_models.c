@@ -189,7 +189,8 @@ static enum rc try_all(struct models *m, const struct samples *samples, struct s
     enum rc rc = RC_OK;
 
     for (uint32_t i = 0; rc == RC_OK && i < m->asking->out->members_count; i++) {
-        if (m->path[i] != NULL) rc = try_one(m, i, samples, &scores[i]);
+        rc = asking_go_on(m->asking);
+        if (rc == RC_OK && m->path[i] != NULL) rc = try_one(m, i, samples, &scores[i]);
     }
     return rc;
 }

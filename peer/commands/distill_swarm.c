@@ -31,7 +31,8 @@ static enum rc ask_status(struct asking *a)
                                               .certificate =
                                                   options_text(a->options, "certificate"),
                                               .way = command_way(a->options),
-                                              .timeout_ns = options_ns(a->options, "join-timeout")};
+                                              .timeout_ns = options_ns(a->options, "join-timeout"),
+                                              .stop = a->stop};
     char *text = NULL;
     enum rc rc = secure_start();
 
@@ -152,10 +153,18 @@ uint32_t asking_window(const struct asking *a)
     return (uint32_t)(a->out->asked < fits ? a->out->asked : fits > 0 ? fits : 1);
 }
 
+enum rc asking_go_on(struct asking *a)
+{
+    return *a->stop == 0 ? RC_OK : fault_set(a->why, RC_CANCELLED, "stopped");
+}
+
 enum rc asking_load(struct asking *a, uint64_t first, struct samples *samples)
 {
     const uint64_t left = a->out->asked - first, window = asking_window(a);
 
+    const enum rc rc = asking_go_on(a);
+
+    if (rc != RC_OK) return rc;
     return dataset_load_list(a->out->dataset, a->order + first,
                              (size_t)(left < window ? left : window), samples, a->why);
 }
@@ -188,6 +197,7 @@ enum rc asking_survey(struct asking *a, struct inquiry *inquiry)
                                            .identity = options_text(a->options, "identity"),
                                            .certificate = options_text(a->options, "certificate"),
                                            .way = command_way(a->options),
+                                           .stop = a->stop,
                                            .on_progress = on_progress,
                                            .context = a};
 
@@ -236,7 +246,8 @@ static void warn(const struct asking *a)
 }
 
 enum rc distill_swarm_ask(struct options *options, struct backend *backend, const char *out,
-                          struct progress *progress, struct distill_swarm *swarm, struct fault *why)
+                          struct progress *progress, const volatile sig_atomic_t *stop,
+                          struct distill_swarm *swarm, struct fault *why)
 {
     struct asking a = {.options = options,
                        .backend = backend,
@@ -244,6 +255,7 @@ enum rc distill_swarm_ask(struct options *options, struct backend *backend, cons
                        .out = swarm,
                        .why = why,
                        .out_path = out,
+                       .stop = stop,
                        .secret = {.is_public = true}};
     enum rc rc;
 

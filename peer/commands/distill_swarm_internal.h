@@ -17,7 +17,8 @@ struct asking {
     struct progress *progress;
     struct distill_swarm *out;
     struct fault *why;
-    const char *out_path; /* the student's */
+    const char *out_path;              /* the student's */
+    const volatile sig_atomic_t *stop; /* the signal to stop, once it came */
     struct swarm_secret secret;
     struct json *status;
     uint32_t *order; /* of all training samples */
@@ -29,7 +30,9 @@ enum rc asking_no_memory(struct asking *a);
 MUST_USE enum rc asking_survey(struct asking *a, struct inquiry *inquiry);
 /** Samples of a window of those that are asked about, which fits into memory. */
 uint32_t asking_window(const struct asking *a);
-/** Load the window from sample `first` on of the asked ones. */
+/** RC_CANCELLED once a signal to stop came. */
+MUST_USE enum rc asking_go_on(struct asking *a);
+/** Load the window from sample `first` on of the asked ones. As asking_go_on(). */
 MUST_USE enum rc asking_load(struct asking *a, uint64_t first, struct samples *samples);
 /** Nobody has given what was asked for; `what` is that, `advice` what to do. */
 enum rc asking_in_vain(struct asking *a, const char *what, const char *advice);

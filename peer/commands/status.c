@@ -149,6 +149,7 @@ int command_top(struct options *options)
     enum rc rc = prepare(options, &secret, &observer, &why);
 
     if (options_is_set(options, "times")) screen.left = options_count(options, "times");
+    observer.stop = command_watch_stop();
     if (rc == RC_OK) {
         rc = observer_watch(&observer, options_ns(options, "every"), on_status, &screen, &why);
     }

@@ -130,6 +130,9 @@ static void env_wake(void *context)
     uint64_t now_ns = observer->env->ops->now_ns(observer->env);
 
     links_tick(observer->links, now_ns);
+    if (observer->options->stop != NULL && *observer->options->stop != 0) {
+        finish(observer, RC_CANCELLED, "stopped");
+    }
     if (now_ns >= observer->deadline_ns) finish(observer, RC_TIMEOUT, "no answer in time");
     if (now_ns >= observer->next_ns && !observer->is_done) {
         ask(observer);
@@ -138,12 +141,6 @@ static void env_wake(void *context)
         send_question(observer);
     }
     observer->env->ops->wake_at(observer->env, now_ns + 50 * NS_PER_MS);
-}
-
-static void env_signal(void *context, int signal)
-{
-    (void)signal;
-    finish(context, RC_CANCELLED, "stopped");
 }
 
 static enum rc visit(struct observer *observer, struct links_options *options)
@@ -159,8 +156,7 @@ static enum rc visit(struct observer *observer, struct links_options *options)
                                     .on_frame = env_frame,
                                     .on_drain = env_drain,
                                     .on_lost = env_lost,
-                                    .on_wake = env_wake,
-                                    .on_signal = env_signal};
+                                    .on_wake = env_wake};
     enum rc rc;
 
     observer->env->ops->entropy(observer->env, options->hello.boot.bytes, BOOT_ID_BYTES);

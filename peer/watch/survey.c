@@ -192,18 +192,13 @@ static void env_wake(void *context)
     struct survey *s = context;
     uint32_t there = 0;
 
+    if (s->options->stop != NULL && *s->options->stop != 0) fail(s, RC_CANCELLED, "stopped");
     move_on(s);
     for (uint32_t i = 0; i < s->options->members; i++) {
         there += s->is_linked[i];
     }
     s->options->on_progress(s->options->context, s->inquiry->ops->progress(s->inquiry), there);
     s->env->ops->wake_at(s->env, now(s) + 50 * NS_PER_MS);
-}
-
-static void env_signal(void *context, int signal)
-{
-    (void)signal;
-    fail(context, RC_CANCELLED, "stopped");
 }
 
 /* ---- the whole ---- */
@@ -240,8 +235,7 @@ static void run(struct survey *s)
                                       .on_frame = env_frame,
                                       .on_drain = env_drain,
                                       .on_lost = env_lost,
-                                      .on_wake = env_wake,
-                                      .on_signal = env_signal};
+                                      .on_wake = env_wake};
 
     s->env->ops->set_events(s->env, &events);
     s->env->ops->wake_at(s->env, 0);

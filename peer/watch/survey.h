@@ -12,6 +12,8 @@
 #include "peer/download/inquiry.h"
 #include "peer/env/way.h"
 
+#include <signal.h>
+
 enum { SURVEY_MEMBERS_MAX = 64 };
 
 struct survey_options {
@@ -21,13 +23,13 @@ struct survey_options {
     const struct swarm_secret *swarm;
     const char *identity, *certificate; /* as of struct observer_options */
     struct way_flags way;               /* likewise */
+    const volatile sig_atomic_t *stop;  /* likewise */
     /** As it goes: the share done, and how many members are there. */
     void (*on_progress)(void *context, double share, uint32_t there);
     void *context;
 };
 
-/** Until the inquiry is over. RC_CANCELLED after SIGINT or SIGTERM; RC_NOMEM; what it fails with.
- */
+/** Until the inquiry is over. RC_CANCELLED, RC_NOMEM, or what it fails with. */
 MUST_USE enum rc survey_run(const struct survey_options *options, struct fault *why);
 
 #endif
