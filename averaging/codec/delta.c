@@ -53,7 +53,8 @@ bool delta_is_offer(const struct codec *codec, size_t values, size_t count)
 
 void delta_offer_write(const struct delta_offer *offer, uint8_t head[DELTA_OFFER_HEAD])
 {
-    store_le64(head, offer->anchor);
+    store_le32(head, offer->anchor);
+    store_le32(head + 4, offer->momentum);
     store_le32(head + 8, offer->round);
 }
 
@@ -63,7 +64,8 @@ enum rc delta_offer_parse(const struct codec *codec, const uint8_t *bytes, size_
     struct delta_offer parsed = {0};
 
     if (count < DELTA_OFFER_HEAD) return RC_FORMAT;
-    parsed.anchor = load_le64(bytes);
+    parsed.anchor = load_le32(bytes);
+    parsed.momentum = load_le32(bytes + 4);
     parsed.round = load_le32(bytes + 8);
     parsed.body = bytes + DELTA_OFFER_HEAD;
     parsed.body_bytes = count - DELTA_OFFER_HEAD;
@@ -165,43 +167,58 @@ uint32_t delta_bodies(const struct delta_mean *mean, uint32_t self, struct delta
     return count;
 }
 
-/* How many have this anchor. */
-static uint32_t votes_for(const struct delta_set *set, uint64_t anchor)
+static bool is_like(const struct delta_offer *a, const struct delta_offer *b, bool whole)
 {
-    uint32_t votes = 0;
-
-    for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
-        votes += set->offers[i] != NULL && set->offers[i]->anchor == anchor;
-    }
-    return votes;
+    return a->anchor == b->anchor && (!whole || a->momentum == b->momentum);
 }
 
-void delta_choose(size_t values, uint32_t self, struct delta_set *set)
+/* One whose anchor, or `whole`: anchor and momentum, most have of those with the anchor of `among`
+ * (NULL: of all that have one). NULL: there is none. */
+static const struct delta_offer *most_have(const struct delta_set *set, uint32_t self,
+                                           const struct delta_offer *among, bool whole)
 {
-    const struct delta_offer *best = set->offers[self];
-    uint32_t most = best == NULL || best->anchor == 0 ? 0 : votes_for(set, best->anchor);
-    size_t room = room_for_bodies(values);
+    const struct delta_offer *best = NULL;
+    uint32_t most = 0;
 
-    set->members = set->astray = 0;
-    for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
-        const struct delta_offer *offer = set->offers[i];
-        uint32_t votes;
+    for (uint32_t k = 0; k <= GROUP_MEMBERS_MAX; k++) {
+        const struct delta_offer *offer = set->offers[k == 0 ? self : k - 1]; /* ours wins a tie */
+        uint32_t votes = 0;
 
         if (offer == NULL || offer->anchor == 0) continue;
-        if (DELTA_BODY_HEAD + offer->body_bytes <= room) {
-            set->members |= UINT64_C(1) << i;
-            room -= DELTA_BODY_HEAD + offer->body_bytes;
+        if (among != NULL && !is_like(offer, among, false)) continue;
+        for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
+            votes += set->offers[i] != NULL && is_like(set->offers[i], offer, whole);
         }
-        votes = votes_for(set, offer->anchor);
         if (votes < most || (votes == most && offer->round <= best->round)) continue;
         best = offer;
         most = votes;
     }
-    if (most == 0 || set->offers[self] == NULL || best->anchor != set->offers[self]->anchor) return;
+    return best;
+}
+
+void delta_choose(size_t values, uint32_t self, struct delta_set *set)
+{
+    const struct delta_offer *own = set->offers[self], *right = most_have(set, self, NULL, false);
+    const struct delta_offer *whole = right != NULL ? most_have(set, self, right, true) : NULL;
+    size_t room = room_for_bodies(values);
+
+    set->members = set->astray = 0;
+    set->is_whole = right == NULL;
+    if (set->is_whole) return;
     for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
-        if (set->offers[i] == NULL || set->offers[i]->anchor == best->anchor) continue;
-        set->astray |= UINT64_C(1) << i;
+        const struct delta_offer *offer = set->offers[i];
+
+        if (offer == NULL) continue;
+        if (own != NULL && is_like(own, whole, true) && !is_like(offer, whole, true)) {
+            set->astray |= UINT64_C(1) << i;
+        }
+        if (!is_like(offer, right, false) || (set->far >> i & 1) != 0) continue;
+        if (DELTA_BODY_HEAD + offer->body_bytes > room) continue;
+        set->members |= UINT64_C(1) << i;
+        room -= DELTA_BODY_HEAD + offer->body_bytes;
     }
+    /* Who has no anchor finds nothing too far, so here we have one. */
+    if (set->members == 0 && own != NULL) set->members = UINT64_C(1) << self;
 }
 
 static void store_plane(const float *values, size_t count, uint8_t *bytes)

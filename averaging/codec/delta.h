@@ -12,9 +12,10 @@
  *   e = decay * residual + (anchor - x);   send C(e);   residual = e - decoded C(e)
  *
  * A difference is of use only to who holds the anchor that it was taken from. So each chunk says
- * from which, by a hash, and whoever has another than most gets what the owner holds along with the
- * differences. Where nobody has an anchor yet, the models themselves travel, and their mean is the
- * anchor.
+ * from which, by a hash, and whoever has another than most, or another momentum, gets what the
+ * owner holds along with the differences, and counts from the next round on: a member that missed a
+ * step, or would not take it, would otherwise be counted for the same work again and again. Where
+ * nobody has an anchor yet, the models themselves travel, and their mean is the anchor.
  *
  * Bytes (averaging/WIRE.md, Differences); sizes are known before anything is decoded. Pure.
  */
@@ -48,8 +49,9 @@ MUST_USE enum rc feedback_take_back(const struct codec *codec, const uint8_t *by
 /* ---- what a member sends of a chunk ---- */
 
 struct delta_offer {
-    uint64_t anchor;     /* hash of what the difference is from; 0: there is none, and `body` is the
+    uint32_t anchor;     /* hash of what the difference is from; 0: there is none, and `body` is the
                             model's values, float32 */
+    uint32_t momentum;   /* hash of what the rule keeps beside it, 0: nothing */
     uint32_t round;      /* the last in which it stepped, lowest bits of the number; 0: none */
     const uint8_t *body; /* borrowed */
     size_t body_bytes;
@@ -92,12 +94,15 @@ MUST_USE enum rc delta_mean_parse(const struct codec *codec, const uint8_t *byte
 /* One chunk of the owner's, gathered. */
 struct delta_set {
     const struct delta_offer *offers[GROUP_MEMBERS_MAX]; /* by place; NULL: none came */
-    uint64_t members; /* of these: that count: they have an anchor, and all fit one record */
-    uint64_t astray;  /* that have another anchor than most, or none; 0 if the owner itself has */
+    uint64_t far;     /* of these: whose difference is too long to count */
+    bool is_whole;    /* nobody has an anchor: the mean of models will be it */
+    uint64_t members; /* that count: they have the right anchor, and fit one record */
+    uint64_t astray;  /* that have another anchor or momentum than most, or none; 0 if the owner
+                         itself has */
 };
 
-/** Fills in `members` and `astray`. Most have one anchor, else that of the latest round counts,
- * else the owner's. members 0: nobody has one. */
+/** Fills in `is_whole`, `members` and `astray`. Right is the anchor that most have, of equally many
+ * that of the latest round, else the owner's; and the momentum likewise, among those. */
 void delta_choose(size_t values, uint32_t self, struct delta_set *set);
 
 /** What is kept until it is sent: `set`, with `planes` of `state` ([values] each) for who is

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FEW_PEERS = 3, FEW_TIMES = 8 };
+enum { FEW_PEERS = 3, FEW_TIMES = 8, SILENT_TIMES = 4 };
 enum { SUMS = 16, BLOCK_VALUES = 1024 };
 _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
@@ -34,6 +34,21 @@ static uint32_t tag_of(struct peer_id peer)
     return load_le32(peer.bytes);
 }
 
+/* The last entry takes the place of one that is left out. For means alone, which each owner returns
+ * in its turn: elsewhere a liar that speaks often would be the only one that is heard. */
+static void forget_silent(struct robust_history *history)
+{
+    for (uint8_t i = 0; i < history->count; i++) {
+        const uint8_t last = (uint8_t)(history->count - 1);
+
+        if (history->ages[i] < SILENT_TIMES * history->count) continue;
+        history->tags[i] = history->tags[last];
+        history->distances[i] = history->distances[last];
+        history->ages[i--] = history->ages[last];
+        history->next = history->count = last;
+    }
+}
+
 void robust_note(struct robust_history *history, struct peer_id peer, float distance)
 {
     uint32_t tag = tag_of(peer);
@@ -42,6 +57,7 @@ void robust_note(struct robust_history *history, struct peer_id peer, float dist
     if (!(distance >= 0) || !isfinite(distance)) return;
     for (uint8_t i = 0; i < history->count; i++) {
         if (history->tags[i] == tag) at = i;
+        if (history->ages[i] < UINT8_MAX) history->ages[i]++;
     }
     if (at == history->next) {
         history->next = (uint8_t)((history->next + 1) % ROBUST_PEERS);
@@ -49,6 +65,7 @@ void robust_note(struct robust_history *history, struct peer_id peer, float dist
     }
     history->tags[at] = tag;
     history->distances[at] = distance;
+    history->ages[at] = 0;
     if (history->seen < UINT8_MAX) history->seen++;
 }
 
@@ -153,6 +170,7 @@ struct robust_seen {
     float norm;      /* the largest of our own, or of centres */
     float grown;     /* the same, with our own beside centres */
     uint64_t normed; /* the round whose centre it was measured of last */
+    uint64_t moved;  /* the round that moved it last */
     float left;      /* at the goal: radii that means may move us by */
 };
 
@@ -183,6 +201,9 @@ struct robust *robust_create(uint32_t chunks, bool clips)
         return NULL;
     }
     robust_begin(robust, 0, false);
+    for (uint32_t i = 0; i <= chunks; i++) {
+        robust->seen[i].moved = robust->round;
+    }
     return robust;
 }
 
@@ -207,6 +228,12 @@ void robust_begin(struct robust *robust, uint64_t steps, bool is_last)
         if (!is_last) seen->left = radii_at_goal;
     }
     if (!is_last && steps > 0) deadline_add(&robust->periods, steps);
+}
+
+void robust_moved(struct robust *robust, uint32_t chunk)
+{
+    CHECK(chunk < robust->chunks);
+    robust->seen[chunk].moved = robust->round;
 }
 
 void robust_set_trackers(struct robust *robust, size_t model)
@@ -332,8 +359,12 @@ static float radius_of(const struct robust *robust, struct robust_seen *seen,
         /* At the goal what is usual grows no more. */
         return robust->is_last ? of_members : at_most(of_members, member_most, norm);
     }
-    of_means = robust->rounds * radius_by(&seen->of_means, centred_factor_mean, norm,
-                                          robust->is_last ? mean_least_at_goal : mean_least);
+    const float still = robust->is_last ? 1 : (float)(robust->round - seen->moved);
+    const float rounds = fmaxf(robust->rounds, still);
+
+    of_means =
+        fminf(rounds, rounds_most) * radius_by(&seen->of_means, centred_factor_mean, norm,
+                                               robust->is_last ? mean_least_at_goal : mean_least);
     if (!robust->is_last || seen->history.count < 2) return of_means;
     return fmaxf(of_means, centred_factor * robust_median(&seen->history));
 }
@@ -384,7 +415,10 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
     float radius =
         robust->clips && chunk->may_clip && !is_refused ? radius_of(robust, seen, chunk) : 0;
 
-    if (!robust->is_last) robust_note(history, chunk->from, distance);
+    if (!robust->is_last) {
+        robust_note(history, chunk->from, distance);
+        if (chunk->is_mean) forget_silent(history);
+    }
     *verdict = (struct robust_verdict){.distance = distance, .weight = 1};
     if (is_refused) return RC_LIMIT;
     if (radius == 0) return RC_OK;

@@ -160,6 +160,21 @@ static void outer_replace(struct rule *rule, size_t plane, struct range range, c
     memcpy(to + range.first, in, range.count * sizeof(float));
 }
 
+/* The momentum of this round: BMUF's default grows with the members. */
+static float round_momentum(const struct rule *rule)
+{
+    if (rule->settings.has_momentum) return rule->settings.momentum;
+    return 1.0f - 1.0f / (float)rule->members;
+}
+
+static float outer_lead(const struct rule *rule)
+{
+    const float v = round_momentum(rule), rate = rule->settings.rate;
+
+    if (rule->kind == OUTER_NESTEROV) return rate * v * v;
+    return rule->kind == OUTER_BLOCK ? -v * v : rate * v;
+}
+
 static void outer_forget(struct rule *rule)
 {
     rule->is_anchored = false;
@@ -198,13 +213,6 @@ static void outer_cancel(struct rule *rule)
 static float outer_squared_distance(struct rule *rule, struct range range)
 {
     return rule_mean.squared_distance(rule->mean, range);
-}
-
-/* The momentum of this round: BMUF's default grows with the members. */
-static float round_momentum(const struct rule *rule)
-{
-    if (rule->settings.has_momentum) return rule->settings.momentum;
-    return 1.0f - 1.0f / (float)rule->members;
 }
 
 static void step_nesterov(const struct rule *rule, size_t first, size_t count, const float *mean)
@@ -385,7 +393,7 @@ static void outer_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
     {                                                                                              \
         .name = (name_), .is_outer = true, .by_sender = (by_sender_), .create = (create_),         \
         .destroy = outer_destroy, .set_members = outer_set_members, .state = outer_state,          \
-        .restore = outer_restore, .replace = outer_replace, .pull = (pull_),                       \
+        .restore = outer_restore, .replace = outer_replace, .lead = outer_lead, .pull = (pull_),   \
         .forget = outer_forget, .begin = outer_begin, .absorb = outer_absorb,                      \
         .reduce = outer_reduce, .agree = outer_agree, .settle = outer_settle,                      \
         .cancel = outer_cancel, .squared_distance = outer_squared_distance,                        \

@@ -67,6 +67,9 @@ struct rule_ops {
     /** Plane `plane` of state(), in this range, is from now on `in`: what all other members have.
      *  NULL: the rule keeps no anchor of a group. */
     void (*replace)(struct rule *rule, size_t plane, struct range range, const float *in);
+    /** Where there is a momentum u, plane 1 of state(): the next step leads from the anchor by
+     *  -lead() u, whatever the mean is. */
+    float (*lead)(const struct rule *rule);
     /** Between rounds: what one more pull of the model `own` [values] towards the centre adds to
      *  it. False: there is no centre yet. NULL: the rule has none. */
     bool (*pull)(const struct rule *rule, const float *own, float *difference);

@@ -367,8 +367,8 @@ static enum rc request_swarm(struct options *options, struct backend *backend,
     enum rc rc;
 
     swarm->trim = request->trim;
-    rc = distill_swarm_ask(options, backend, request->out_path, &working->progress,
-                           working->stop, swarm, why);
+    rc = distill_swarm_ask(options, backend, request->out_path, &working->progress, working->stop,
+                           swarm, why);
     if (rc != RC_OK) return rc;
     request->data = swarm->panel.data;
     request->seed = swarm->panel.open.seed;

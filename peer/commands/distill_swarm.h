@@ -46,8 +46,8 @@ struct distill_swarm {
  * nothing is left. */
 MUST_USE enum rc distill_swarm_ask(struct options *options, struct backend *backend,
                                    const char *out, struct progress *progress,
-                                   const volatile sig_atomic_t *stop,
-                                   struct distill_swarm *swarm, struct fault *why);
+                                   const volatile sig_atomic_t *stop, struct distill_swarm *swarm,
+                                   struct fault *why);
 void distill_swarm_deinit(struct distill_swarm *swarm);
 /** What --json says of it. */
 struct json *distill_swarm_json(const struct distill_swarm *swarm);

@@ -7,7 +7,8 @@
  * The residual changes when a round is settled, chunk by chunk with the bitmap, and at no other
  * time. A chunk that does not count, an abort and a crash leave residual, anchor and model as they
  * were, so its difference is sent again, whole. A member that an owner left out of a chunk that
- * counts has gone with it to the new anchor: what it sent is back in its residual.
+ * counts has gone with it to the new anchor: what it sent is back in its residual, as much of it as
+ * may count a round later.
  */
 #include "peer/round/internal.h"
 
@@ -21,6 +22,9 @@
 #include <math.h>
 #include <string.h>
 
+/* A member is as far from the mean of eight that are unlike as three means are long. */
+enum { BACK_TIMES = 4 };
+
 struct round_feedback {
     float *residual; /* [values] not told yet, as of the last round that counted */
     float *left;     /* [values] of the exchange lane: what becomes of it if this one counts */
@@ -32,6 +36,7 @@ struct round_feedback {
 /* Offers for a chunk of our part, by their senders' places. */
 struct round_gathered {
     struct blob *offers[GROUP_MEMBERS_MAX];
+    uint64_t far; /* struct delta_set */
 };
 
 _Static_assert((int)DELTA_PLANES_MAX == (int)RULE_STATE_MAX, "what a rule keeps fits a record");
@@ -128,17 +133,20 @@ static size_t rule_planes(const struct round *round, const float *planes[RULE_ST
     return round->options.strategy->rule->state(round->rule, planes);
 }
 
-/* Of what the rule keeps of these values: who has the same comes to the same. Never 0. */
-static uint64_t anchor_hash(const float *const *planes, size_t count, struct range range)
+/* Of what the rule keeps of these values: who has the same comes to the same. The anchor's is never
+ * 0. */
+static void hash_state(const float *const *planes, size_t count, struct range range,
+                       struct delta_offer *offer)
 {
-    uint64_t hash = 0;
+    uint32_t hash[DELTA_PLANES_MAX] = {0};
 
+    CHECK(count <= DELTA_PLANES_MAX);
     for (size_t i = 0; i < count; i++) {
-        struct digest digest = hash_wide_of(planes[i] + range.first, range.count * sizeof(float));
-
-        hash = (hash << 1 | hash >> 63) ^ load_le64(digest.bytes);
+        hash[i] =
+            load_le32(hash_wide_of(planes[i] + range.first, range.count * sizeof(float)).bytes);
     }
-    return hash == 0 ? 1 : hash;
+    offer->anchor = hash[0] == 0 ? 1 : hash[0];
+    offer->momentum = hash[1];
 }
 
 /* Float32 to bytes and back: models and anchors are sent so. */
@@ -176,7 +184,7 @@ static enum rc tell_chunk(struct round *round, const struct round_job *job, uint
     enum rc rc = RC_OK;
 
     if (count > 0) {
-        offer.anchor = anchor_hash(planes, count, range);
+        hash_state(planes, count, range, &offer);
         bytes = round->codec->ops->bytes_max(round->codec, range.count);
     }
     blob = offer_blob(round, chunk, bytes);
@@ -224,6 +232,17 @@ static const float *values_of(struct round *round, const struct delta_offer *off
     return out;
 }
 
+/* From the anchor that we have? */
+static bool is_ours(const struct round *round, const struct delta_offer *offer, struct range range)
+{
+    const float *planes[RULE_STATE_MAX];
+    const size_t count = rule_planes(round, planes);
+    struct delta_offer ours = {.anchor = 0};
+
+    if (count > 0) hash_state(planes, count, range, &ours);
+    return ours.anchor == offer->anchor;
+}
+
 static void check_offer(struct round *round, struct round_job *job, struct range range)
 {
     struct delta_offer offer;
@@ -238,6 +257,9 @@ static void check_offer(struct round *round, struct round_job *job, struct range
     if (job->rc != RC_OK) return;
     values = values_of(round, &offer, range);
     if (values != NULL) job->rc = round_judge(round, job, range, values);
+    /* Who is astray may be far from all, and is to be brought back. */
+    job->is_far = job->rc == RC_LIMIT && offer.anchor != 0 && !is_ours(round, &offer, range);
+    if (job->is_far) job->rc = RC_OK;
 }
 
 /* The mean of those in it, ours in its place, from `base`: where an outer step would see it. */
@@ -262,22 +284,25 @@ static enum rc mean_of(struct round *round, const struct delta_mean *mean, const
 
 /* The anchor that came along, into `base`, and what the rule keeps beside it. An owner may lie
  * about them as about means, and a mean may be right only because it is taken from a wrong anchor:
- * so the anchor must be where a mean may be, and momentum must not lead farther, else ours stays.
- */
+ * so the anchor must be where a mean may be, and momentum must not lead farther in its next step,
+ * else ours stays. */
 static enum rc check_state(struct round *round, struct round_job *job,
                            const struct delta_mean *mean, struct range range)
 {
     const size_t bytes = range.count * sizeof(float);
     float *base = round->feedback->base, *ahead = round->feedback->mean;
+    const struct rule_ops *rule = round->options.strategy->rule;
     enum rc rc = get_values(mean->state, base, range.count);
 
     if (rc == RC_OK) rc = round_judge(round, job, range, base);
     job->planes = rc == RC_OK;
     for (uint32_t i = 1; i < mean->planes && rc == RC_OK; i++) {
+        const float lead = rule->lead(round->rule);
+
         rc = get_values(mean->state + i * bytes, ahead, range.count);
         if (rc != RC_OK) return rc;
         for (size_t k = 0; k < range.count; k++) {
-            ahead[k] = base[k] - ahead[k];
+            ahead[k] = base[k] - lead * ahead[k];
         }
         if (round_judge(round, job, range, ahead) != RC_OK) return RC_OK;
         job->planes++;
@@ -295,6 +320,23 @@ static enum rc find_base(struct round *round, struct round_job *job, const struc
     if (mean->planes == 0) return RC_OK;
     *base = round->feedback->base;
     return check_state(round, job, mean, range);
+}
+
+/* What did not count comes in a later round, but as work on an older anchor: it counts as long as
+ * the mean of this round at most, times BACK_TIMES. Where a member was away for some rounds it
+ * would lead all others farther than they have gone. `mean`: where the mean led from `base`. */
+static enum rc take_back(struct round *round, const uint8_t *bytes, size_t count,
+                         struct range range, const float *base)
+{
+    float *left = round->feedback->left + range.first;
+    const double most = BACK_TIMES * robust_distance(base, round->feedback->mean, range.count);
+    enum rc rc = feedback_take_back(round->codec, bytes, count, range.count, left, round->scratch);
+    const double length = rc == RC_OK ? robust_distance(left, NULL, range.count) : 0;
+
+    for (size_t i = 0; i < range.count && length > most; i++) {
+        left[i] *= (float)(most / length);
+    }
+    return rc;
 }
 
 static bool is_in(const struct delta_mean *mean, uint32_t place)
@@ -332,8 +374,8 @@ static void agree(struct round *round, struct round_job *job, struct range range
     if (job->rc == RC_OK) job->rc = round_judge(round, job, range, feedback->mean);
     if (job->rc != RC_OK) return;
     if (told.anchor != 0 && !is_in(&mean, job->slot)) {
-        job->rc = feedback_take_back(round->codec, told.body, told.body_bytes, range.count,
-                                     feedback->left + range.first, round->scratch);
+        job->rc = take_back(round, told.body, told.body_bytes, range,
+                            base != NULL ? base : round->own + range.first);
     }
     audit_heard(round->options.audit, DATA_MEAN, range, feedback->mean);
     if (job->rc == RC_OK) {
@@ -377,6 +419,8 @@ void round_feedback_decoded(struct round *round, struct round_job *job)
     }
     blob_unref((*gathered)->offers[job->slot]);
     (*gathered)->offers[job->slot] = blob_slice(job->blob, at, job->body_count);
+    (*gathered)->far &= ~(UINT64_C(1) << job->slot);
+    (*gathered)->far |= (uint64_t)job->is_far << job->slot;
     if ((*gathered)->offers[job->slot] == NULL) job->rc = RC_NOMEM;
 }
 
@@ -441,9 +485,8 @@ static enum rc reduce_differences(struct round *round, struct round_job *job,
     rc = mean_of(round, &mean, job->told, job->slot, state[0], range);
     blob_unref(all); /* nobody else has seen it */
     if (rc == RC_OK && !is_in(&mean, job->slot)) {
-        rc = feedback_take_back(round->codec, job->told->bytes + DELTA_OFFER_HEAD,
-                                job->told->count - DELTA_OFFER_HEAD, range.count,
-                                round->feedback->left + range.first, round->scratch);
+        rc = take_back(round, job->told->bytes + DELTA_OFFER_HEAD,
+                       job->told->count - DELTA_OFFER_HEAD, range, state[0]);
     }
     return rc;
 }
@@ -470,9 +513,10 @@ void round_feedback_reduce(struct round *round, struct round_job *job)
         if (offers[i].round >= job->number) offers[i].round = 0;
         set.offers[i] = &offers[i];
     }
+    if (job->gathered != NULL) set.far = job->gathered->far;
     delta_choose(range.count, job->slot, &set);
-    job->rc = set.members == 0 ? reduce_whole(round, job, &set, range)
-                               : reduce_differences(round, job, &set, range, &has_mean);
+    job->rc = set.is_whole ? reduce_whole(round, job, &set, range)
+                           : reduce_differences(round, job, &set, range, &has_mean);
     if (job->rc != RC_OK) return;
     audit_reduced(round->options.audit, range,
                   has_mean ? round->feedback->mean : round->own + range.first);

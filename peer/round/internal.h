@@ -85,6 +85,7 @@ struct round_job {
     bool wants_hash;   /* DECODE and REDUCE of a mean */
     bool is_passed_on; /* DECODE of a mean: what came is kept as it is */
     bool is_partial;   /* REDUCE */
+    bool is_far;       /* DECODE of a difference: struct delta_set */
     double squared;    /* SETTLE: norm of the difference */
     bool keeps_agreed; /* SETTLE */
     float *agreed;     /* SETTLE: [values], or NULL; owned */

@@ -28,7 +28,8 @@ struct observer_options {
 /** The status of the peer as JSON text, from mem_*. RC_TIMEOUT, RC_AUTH, RC_IO... */
 MUST_USE enum rc observer_status(const struct observer_options *options, char **text,
                                  struct fault *why);
-/** The same over and over, `every_ns` apart, on one link, until `on_status` says false: then RC_OK. */
+/** The same over and over, `every_ns` apart, on one link, until `on_status` says false: then RC_OK.
+ */
 MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t every_ns,
                                 bool (*on_status)(void *context, const char *text, size_t bytes),
                                 void *context, struct fault *why);

@@ -10,12 +10,14 @@
 #include "peer/round/internal.h"
 #include "tests/sim/swarm.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PEERS = 5, VALUES = CHUNK_VALUES + 700, MANY = 4 * CHUNK_VALUES };
 
 static const char *const methods[][2] = {{"sparseloco:H=4,lr=0.4", "topk:0.05"},
-                                         {"diloco:H=4,lr=0.3,momentum=0.5", "int8+ef"},
+                                         {"diloco:H=4,lr=0.5", "int8+ef:0.9"},
                                          {"local-sgd:H=4", "topk:0.25+ef:0.9"},
                                          {"allreduce", "lowrank:8|int8+ef"}};
 
@@ -145,6 +147,49 @@ static void who_is_astray_is_brought_back(void **state)
     }
 }
 
+static double far_from(const float *a, const float *b, size_t count)
+{
+    double squared = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        squared += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    }
+    return sqrt(squared / (double)count);
+}
+
+/* One that is so far away that it refuses what the others hold leads them nowhere, though it says
+ * how far it is in each round, and comes back in the end. */
+static void who_refuses_what_others_hold_leads_nobody(void **state)
+{
+    uint32_t peers = 3;
+    static float before[CHUNK_VALUES];
+
+    (void)state;
+    for (size_t m = 0; m < ARRAY_COUNT(methods); m++) {
+        struct cluster *cluster = start(m + 7, peers, methods[m]);
+        float *anchor;
+        double led = 0;
+        int waited = 0;
+
+        cluster_run(cluster, 5 * NS_PER_S);
+        assert_true(cluster_run_until(cluster, are_alike, &peers, 10 * NS_PER_S));
+        anchor = (float *)(uintptr_t)anchor_of(cluster, 2);
+        memcpy(before, anchor, sizeof before);
+        for (size_t i = 0; i < CHUNK_VALUES; i++) {
+            anchor[i] += i % 2 == 0 ? 4 : -4;
+        }
+        while (!cluster_run_until(cluster, are_alike, &peers, NS_PER_S)) {
+            led = fmax(led, far_from(anchor_of(cluster, 0), before, CHUNK_VALUES));
+            assert_true(++waited < 40);
+        }
+        led = fmax(led, far_from(anchor_of(cluster, 0), before, CHUNK_VALUES));
+        printf("%s, %s: after %d s all are alike; the others were led %.2f away\n", methods[m][0],
+               methods[m][1], waited, led);
+        assert_true(led < 1);
+        cluster_destroy(cluster);
+    }
+}
+
 /* What was left out before a crash is in the checkpoint, and comes after it. */
 static void what_is_left_survives_a_crash(void **state)
 {
@@ -233,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(anchors_are_alike_again_after_faults),
         cmocka_unit_test(who_is_astray_is_brought_back),
+        cmocka_unit_test(who_refuses_what_others_hold_leads_nobody),
         cmocka_unit_test(what_is_left_survives_a_crash),
         cmocka_unit_test(who_joins_has_the_anchor_and_nothing_left),
         cmocka_unit_test(bytes_are_a_small_part_of_those_of_float32),

@@ -119,10 +119,14 @@ struct member {
     struct delta_offer offer;
 };
 
+/* An anchor, and a momentum beside it. */
+#define BESIDE(anchor, momentum) ((uint64_t)(momentum) << 32 | (anchor))
+
 /* `anchor` 0: the values themselves. */
 static void offer(struct member *member, const struct codec *codec, uint64_t anchor, uint32_t round)
 {
-    const struct delta_offer offered = {.anchor = anchor, .round = round};
+    const struct delta_offer offered = {
+        .anchor = (uint32_t)anchor, .momentum = (uint32_t)(anchor >> 32), .round = round};
 
     if (anchor == 0) codec = &codec_f32;
     delta_offer_write(&offered, member->bytes);
@@ -201,6 +205,14 @@ static void all_members_take_the_same_mean(void **state)
         delta_choose(VALUES, 2, &set);
         assert_int_equal(set.members, 31);
         assert_int_equal(set.astray, 0);
+        set.far = 5; /* as many as are right, but for these; if all are far the owner's alone */
+        delta_choose(VALUES, 2, &set);
+        assert_int_equal(set.members, 26);
+        set.far = 31;
+        delta_choose(VALUES, 2, &set);
+        assert_int_equal(set.members, 4);
+        set.far = 0;
+        delta_choose(VALUES, 2, &set);
         kept = delta_keep(VALUES, &set, NULL, 0);
         for (uint32_t how = 0; how < 4; how++) {
             const struct delta_how as = {.by_sender = how % 2 != 0, .clips = how / 2 != 0};
@@ -278,14 +290,19 @@ static void most_say_what_the_anchor_is(void **state)
     static const uint32_t rounds[] = {1, 1, 1, 1, 1}, later[] = {1, 9, 1, 1, 3};
 
     (void)state;
-    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 0, 15, 20);
-    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, later, 2, 15, 0);   /* the owner is astray */
-    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 4, 15, 0);  /* and knows nothing */
-    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, rounds, 0, 31, 22); /* the owner's own */
-    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 0, 31, 0);   /* 6 is of round 9 */
-    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 2, 31, 25);
-    check_choice((const uint64_t[]){4, 6, 7, 9, 8}, later, 1, 31, 29);
+    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 0, 11, 20);
+    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, later, 2, 11, 0);  /* the owner is astray */
+    check_choice((const uint64_t[]){4, 4, 6, 4, 0}, rounds, 4, 11, 0); /* and knows nothing */
+    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, rounds, 0, 9, 22); /* the owner's own */
+    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 0, 6, 0);   /* 6 is of round 9 */
+    check_choice((const uint64_t[]){4, 6, 6, 4, 8}, later, 2, 6, 25);
+    check_choice((const uint64_t[]){4, 6, 7, 9, 8}, later, 1, 2, 29);
     check_choice((const uint64_t[]){0, 0, 0, 0, 0}, rounds, 0, 0, 0);
+    /* Another momentum is put right, but the difference is as good as any. */
+    check_choice((const uint64_t[]){4, BESIDE(4, 1), 4, 6, 6}, rounds, 0, 7, 26);
+    check_choice((const uint64_t[]){4, BESIDE(4, 1), 4, 6, 6}, rounds, 1, 7, 0);
+    check_choice((const uint64_t[]){4, BESIDE(4, 1), 6, 6, 8}, rounds, 1, 3, 29);
+    check_choice((const uint64_t[]){4, BESIDE(4, 1), 6, 6, 8}, later, 0, 3, 0);
 }
 
 /* Who is astray gets what the owner's rule keeps, and nobody else does. */
