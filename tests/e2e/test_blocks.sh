@@ -2,7 +2,7 @@
 # The blocks of commands in README and docs, typed exactly as they stand: those fenced as sh, line by
 # line, in a folder with the files that a reader has, on a machine with the address 192.0.2.7. A line
 # that starts a peer has a terminal of its own and goes on beside the others until its section ends.
-# Only the environment is ours: no run is longer than some seconds (GRAPEVINE_TIME).
+# Only the environment is ours: no run is longer than some seconds (GRAPEVINE_TIME), of one peer alone than one.
 # shellcheck source=tests/e2e/helpers.sh
 . "$(dirname "$0")/helpers.sh"
 root=$(realpath "$(dirname "$0")/../..")
@@ -54,7 +54,7 @@ end_section() { # every peer of it has to end well
 }
 
 type_line() {
-    local line=$1 said=said.${#peers[@]} code
+    local line=$1 said=said.${#peers[@]} code alone=yes
     checks=$((checks + 1))
     case $line in
     'git clone '*) return ;; # this is one
@@ -69,6 +69,9 @@ type_line() {
         ;;
     'grapevine peer '* | 'grapevine join '*)
         rm -f "$said"
+        # Who founds or joins nothing has the usual port: the next one alone needs it again.
+        case $line in *--bootstrap* | *--start-with* | *join* | *identity*) alone=no ;; esac
+        [ $alone = no ] || local -x GRAPEVINE_TIME=1s
         eval "${line/#grapevine/exec grapevine}" >"$said" 2>&1 </dev/null &
         peers+=("$!" "$line")
         pids+=("$!")
@@ -77,8 +80,7 @@ type_line() {
             kill -0 "${peers[-2]}" 2>/dev/null || break
             sleep 0.1
         done
-        # Who founds or joins nothing has the usual port: the next one alone needs it again.
-        case $line in *--bootstrap* | *--start-with* | *join* | *identity*) ;; *) end_section ;; esac
+        [ $alone = no ] || end_section
         return
         ;;
     esac
