@@ -167,11 +167,11 @@ FOR_EACH_CPU(extern, void, robust_draw_near,
 /* A mean is nearer to us than the members it is of, so means have a history of their own. */
 struct robust_seen {
     struct robust_history history, of_means;
-    float norm;      /* the largest of our own, or of centres */
-    float grown;     /* the same, with our own beside centres */
-    uint64_t normed; /* the round whose centre it was measured of last */
-    uint64_t moved;  /* the round that moved it last */
-    float left;      /* at the goal: radii that means may move us by */
+    float norm;       /* the largest of our own, or of centres */
+    float grown;      /* the same, with our own beside centres */
+    uint64_t normed;  /* the round whose centre it was measured of last */
+    uint32_t refused; /* means of it, one after the other, since one was taken over */
+    float left;       /* at the goal: radii that means may move us by */
 };
 
 struct robust {
@@ -201,9 +201,6 @@ struct robust *robust_create(uint32_t chunks, bool clips)
         return NULL;
     }
     robust_begin(robust, 0, false);
-    for (uint32_t i = 0; i <= chunks; i++) {
-        robust->seen[i].moved = robust->round;
-    }
     return robust;
 }
 
@@ -228,12 +225,6 @@ void robust_begin(struct robust *robust, uint64_t steps, bool is_last)
         if (!is_last) seen->left = radii_at_goal;
     }
     if (!is_last && steps > 0) deadline_add(&robust->periods, steps);
-}
-
-void robust_moved(struct robust *robust, uint32_t chunk)
-{
-    CHECK(chunk < robust->chunks);
-    robust->seen[chunk].moved = robust->round;
 }
 
 void robust_set_trackers(struct robust *robust, size_t model)
@@ -359,12 +350,11 @@ static float radius_of(const struct robust *robust, struct robust_seen *seen,
         /* At the goal what is usual grows no more. */
         return robust->is_last ? of_members : at_most(of_members, member_most, norm);
     }
-    const float still = robust->is_last ? 1 : (float)(robust->round - seen->moved);
-    const float rounds = fmaxf(robust->rounds, still);
+    const float refused = robust->is_last ? 0 : (float)seen->refused;
+    const float rounds = fminf(fmaxf(robust->rounds, 1 + refused), rounds_most);
 
-    of_means =
-        fminf(rounds, rounds_most) * radius_by(&seen->of_means, centred_factor_mean, norm,
-                                               robust->is_last ? mean_least_at_goal : mean_least);
+    of_means = rounds * radius_by(&seen->of_means, centred_factor_mean, norm,
+                                  robust->is_last ? mean_least_at_goal : mean_least);
     if (!robust->is_last || seen->history.count < 2) return of_means;
     return fmaxf(of_means, centred_factor * robust_median(&seen->history));
 }
@@ -422,7 +412,12 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
     *verdict = (struct robust_verdict){.distance = distance, .weight = 1};
     if (is_refused) return RC_LIMIT;
     if (radius == 0) return RC_OK;
-    if (chunk->is_mean) return takes_mean(robust, seen, distance, radius) ? RC_OK : RC_REFUSED;
+    if (chunk->is_mean) {
+        const bool is_taken = takes_mean(robust, seen, distance, radius);
+
+        seen->refused = is_taken ? 0 : seen->refused + 1;
+        return is_taken ? RC_OK : RC_REFUSED;
+    }
     verdict->weight = robust_weight(distance, radius);
     return RC_OK;
 }

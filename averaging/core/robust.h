@@ -61,12 +61,12 @@
  * measure. Later a radius goes by the centre alone, which is the same for all.
  *
  *   Whoever took more steps than usual since its last round may have missed some, and has as many
- * times the radius; for the means of a chunk that did not count in our last rounds, missed or
- * refused, it is as many times the radius at least. At the goal nothing is learned any more, as
- * those who stand still are no measure for who comes with steps; a mean may be as far then as a
- * member, as most contribute no step and some their last ones, or twice as far: so far one of two
- * leads it that missed eight rounds (four times the usual distance). 4 radii is all that means may
- * move us by from then on.
+ * times the radius; and a mean has once more the radius for each that came before it for its chunk
+ * and was not taken over, as the others have moved on by those. At the goal nothing is learned any
+ * more, as those who stand still are no measure for who comes with steps; a mean may be as far then
+ * as a member, as most contribute no step and some their last ones, or twice as far: so far one of
+ * two leads it that missed eight rounds (four times the usual distance). 4 radii is all that means
+ * may move us by from then on.
  *
  * Pure; one thread at a time.
  */
@@ -138,8 +138,6 @@ struct robust_chunk {
 /** clips: --robust clip. NULL: no memory. */
 struct robust *robust_create(uint32_t chunks, bool clips);
 void robust_destroy(struct robust *robust);
-/** A round has moved this chunk: what others hold of it is one round from ours at the next. */
-void robust_moved(struct robust *robust, uint32_t chunk);
 /** The plane holds `model` values of the model, and behind them a tracker of gradients. */
 void robust_set_trackers(struct robust *robust, size_t model);
 /** The plane holds distributions of so many values each. None is farther than sqrt(2) from another,

@@ -161,9 +161,6 @@ static void begin_anew(struct round *round, const struct round_job *job)
     if (round_part_restore(round, planes, count) != RC_OK) rule->forget(round->rule);
     round_residual_forget(round);
     round->has_centre = false;
-    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
-        robust_moved(round->robust, chunk);
-    }
 }
 
 /* Where chunks are clipped each has a radius of its own. */
@@ -410,9 +407,6 @@ static void run_settle(struct round *round, struct round_job *job)
     }
     job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
     round_centre_move(round, job->bitmap, job->to);
-    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
-        if ((job->bitmap[chunk / 8] >> chunk % 8 & 1) != 0) robust_moved(round->robust, chunk);
-    }
     if (round->ops->has_mean || round->ops->is_of_two) {
         audit_settled(
             round->options.audit,
