@@ -47,6 +47,9 @@ while read -r name path; do
 done < <(grep -oE '(`[a-z_0-9]+\(\)`, )*`[a-z_0-9]+\(\)` in `[a-z/_.]+`' "$root/docs/architecture.md" |
     sed -E 's/ in `([^`]*)`$/ \1/; s/[`(),]//g' | awk '{ for (i = 1; i < NF; i++) print $i, $NF }')
 [ "${functions:-0}" -ge 15 ] || bad "docs/architecture.md names too few functions"
+# The page of the library's calls is what the header says.
+checks=$((checks + 1))
+python3 "$root/library/reference.py" --check || bad "a page is not made anew"
 # Links.
 while read -r link; do
     [ -e "$root/$link" ] || [ -e "$root/docs/$link" ] || bad "a page links to $link, which is not there"
