@@ -110,7 +110,10 @@ static void anchors_are_alike_again_after_faults(void **state)
             check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 60 * NS_PER_S));
             cluster_run(cluster, 10 * NS_PER_S);
             before = swarm_report(cluster, 1).rounds_ok;
-            check_seed(seed, cluster_run_until(cluster, are_alike, &peers, 60 * NS_PER_S));
+            if (!cluster_run_until(cluster, are_alike, &peers, 60 * NS_PER_S)) {
+                fail_msg("SEED=%llu: %s, %s: anchors are still unlike", (unsigned long long)seed,
+                         methods[m][0], methods[m][1]);
+            }
             cluster_run(cluster, 10 * NS_PER_S);
             check_seed(seed, cluster_run_until(cluster, are_alike, &peers, 10 * NS_PER_S));
             check_seed(seed, swarm_report(cluster, 1).rounds_ok > before + 5);
