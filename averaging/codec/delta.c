@@ -217,7 +217,8 @@ void delta_choose(size_t values, uint32_t self, struct delta_set *set)
         set->members |= UINT64_C(1) << i;
         room -= DELTA_BODY_HEAD + offer->body_bytes;
     }
-    /* Who has no anchor finds nothing too far, so here we have one. */
+    /* All of those are too far: ours counts alone. It is a difference, as an owner without an
+     * anchor cannot say what is far. */
     if (set->members == 0 && own != NULL) set->members = UINT64_C(1) << self;
 }
 

@@ -8,6 +8,8 @@
 #include "peer/cli/progress.h"
 #include "peer/download/fetch.h"
 
+#include <signal.h>
+
 enum { DISTILL_LABELS_BYTES = 4096, DISTILL_PATH_BYTES = 4096 };
 
 /* A member, and how good its model was on the samples that the student learns from. */

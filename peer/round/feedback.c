@@ -22,7 +22,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A member is as far from the mean of eight that are unlike as three means are long. */
+/* Of eight members whose data are unlike each difference is about sqrt(8) times as long as their
+ * mean. */
 enum { BACK_TIMES = 4 };
 
 struct round_feedback {
@@ -332,9 +333,10 @@ static enum rc take_back(struct round *round, const uint8_t *bytes, size_t count
     const double most = BACK_TIMES * robust_distance(base, round->feedback->mean, range.count);
     enum rc rc = feedback_take_back(round->codec, bytes, count, range.count, left, round->scratch);
     const double length = rc == RC_OK ? robust_distance(left, NULL, range.count) : 0;
+    const float share = length > most ? (float)(most / length) : 1;
 
-    for (size_t i = 0; i < range.count && length > most; i++) {
-        left[i] *= (float)(most / length);
+    for (size_t i = 0; i < range.count && share < 1; i++) {
+        left[i] *= share;
     }
     return rc;
 }
