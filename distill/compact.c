@@ -153,7 +153,12 @@ static enum rc create_learner(struct compacting *c, struct learner **learner, st
     if (optimizer_is_full_batch(&optimizer)) {
         return fault_set(why, RC_USAGE, "--optimizer lbfgs: not for fine-tuning; use adamw");
     }
-    options.lr = o->lr > 0 ? o->lr : optimizer.lr / (o->optimizer != NULL ? 1.0 : RATE_SHARE);
+    options.lr = o->lr > 0 ? o->lr : optimizer.lr;
+    if (o->lr <= 0 && o->optimizer == NULL) {
+        options.lr = optimizer_usual_rate(usual.optimizer, o->batch > 0 ? o->batch : usual.batch,
+                                          usual.batch) /
+                     RATE_SHARE;
+    }
     c->out->lr = options.lr;
     c->dataset = comparison_data(&c->card, o->seed);
     if (model_tokenizer_find(&c->card, o->path, o->tokenizer, c->tokenizer)) {

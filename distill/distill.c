@@ -465,6 +465,9 @@ static enum rc plan(struct lesson *l, struct fault *why)
     const struct model_card *teacher = &l->out->teachers.card;
     const bool is_text = teacher->input == MODEL_INPUT_TOKENS;
     const struct layers_training usual = layers_training(o->student);
+    const uint32_t batch = is_text ? usual.batch : BATCH_DEFAULT;
+    const uint64_t step = (uint64_t)(o->batch > 0 ? o->batch : batch) *
+                          (o->accumulate > 0 ? o->accumulate : 1); /* samples, as was asked for */
     uint64_t samples = l->out->teachers.train_samples;
     struct optimizer optimizer;
     enum rc rc = check_targets(l, why);
@@ -485,7 +488,7 @@ static enum rc plan(struct lesson *l, struct fault *why)
         .optimizer = is_text ? usual.optimizer : default_optimizer,
         .schedule = o->schedule != NULL ? o->schedule : default_schedule,
         .epochs_total = o->epochs,
-        .batch = is_text ? usual.batch : BATCH_DEFAULT,
+        .batch = o->batch > 0 ? o->batch : batch,
         .shard = "all",
         .samples_max = o->samples_max,
         .seed = o->student_seed != 0 ? o->student_seed : o->seed,
@@ -497,14 +500,15 @@ static enum rc plan(struct lesson *l, struct fault *why)
         .prefetch = PREFETCH_AUTO,
     };
     if (o->optimizer != NULL) l->student.optimizer = o->optimizer;
-    if (o->batch > 0) l->student.batch = o->batch;
     if (l->student.batch > samples) l->student.batch = (uint32_t)samples;
     rc = optimizer_parse(l->student.optimizer, &optimizer, why);
     if (rc != RC_OK) return rc;
     if (optimizer_is_full_batch(&optimizer)) {
         return fault_set(why, RC_USAGE, "--optimizer lbfgs: not for distilling; use adamw");
     }
-    l->out->lr = o->lr > 0 ? o->lr : optimizer.lr;
+    l->out->lr = o->lr > 0              ? o->lr
+                 : o->optimizer != NULL ? optimizer.lr
+                                        : optimizer_usual_rate(l->student.optimizer, step, batch);
     return RC_OK;
 }
 

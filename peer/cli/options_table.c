@@ -311,7 +311,9 @@ const struct option_row option_rows[] = {
      "settings as in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",
      OF_RUN},
     {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
-     "learning rate, in place of the optimizer's lr=", OF_RUN},
+     "learning rate, in place of the optimizer's lr= (default: the model's, which follows the "
+     "samples of a step; see docs/training.md)",
+     OF_RUN},
     {"lr-scaling", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "none|sqrt|linear", "none", 0, 0,
      "multiply the learning rate by (the root of) how many average, within 200 steps", OF_RUN},
     {"schedule", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "constant", 0, 0,
@@ -323,7 +325,10 @@ const struct option_row option_rows[] = {
      "warmup=STEPS",
      OF_RUN},
     {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH) | ON(INSPECT), "N", NULL, 1, 65536,
-     "samples a step (default by model: 64; for text 32, gpt2-small 4)", OF_RUN},
+     "samples a step (default by model: 64; for text 32, gpt2-small 4). A learning rate that "
+     "nobody "
+     "gave follows it",
+     OF_RUN},
     {"heads-loss", OPTION_CHOICE, GROUP_TRAINING, RUNS, "mean|ensemble|oracle", "mean", 0, 0,
      "what the heads of a model that ends in ]heads learn: each for itself, the answer they give "
      "together, or only the best of each sample",

@@ -63,13 +63,31 @@ static uint32_t batch_of(const struct options *options)
                                             : layers_training(options_text(options, "model")).batch;
 }
 
+/* What trains unless told otherwise: the method's, or the model's. */
+static const char *usual_optimizer(const struct session *session)
+{
+    if (session->strategy.optimizer != NULL) return session->strategy.optimizer;
+    return layers_training(options_text(session->options, "model")).optimizer;
+}
+
 static const char *optimizer_of(const struct session *session)
 {
     const char *optimizer = options_text(session->options, "optimizer");
 
-    if (optimizer == NULL) optimizer = session->strategy.optimizer;
-    if (optimizer != NULL) return optimizer;
-    return layers_training(options_text(session->options, "model")).optimizer;
+    return optimizer != NULL ? optimizer : usual_optimizer(session);
+}
+
+/* What nobody gave follows the samples of a step, and what somebody gave is taken as it is. 0: the
+ * rate is that of --optimizer. */
+static double rate_of(const struct session *session)
+{
+    const struct options *options = session->options;
+    const uint32_t batch = layers_training(options_text(options, "model")).batch;
+    const uint64_t samples = batch_of(options) * options_count(options, "accumulate");
+
+    if (options_is_set(options, "lr")) return options_real(options, "lr");
+    if (options_text(options, "optimizer") != NULL || samples == batch) return 0;
+    return optimizer_usual_rate(usual_optimizer(session), samples, batch);
 }
 
 static void read_goal(const struct options *options, struct node_goal *goal)
@@ -227,7 +245,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
         .ema = options_real(options, "ema"),
         .heads_loss = options_text(options, "heads-loss"),
         .holds_out = session->strategy.is_population,
-        .lr = options_real(options, "lr"),
+        .lr = rate_of(session),
         .batch = batch_of(options),
         .shard = options_text(options, "shard"),
         .shard_of = options_text(options, "shard-of"),
@@ -286,6 +304,7 @@ static struct json *tell_settings(const struct session *session)
 {
     const struct settings_chosen chosen = {.strategy = &session->strategy,
                                            .optimizer = optimizer_of(session),
+                                           .rate = rate_of(session),
                                            .batch = batch_of(session->options),
                                            .data = replica_data(session->learner)};
 
@@ -352,8 +371,12 @@ static void tell_chosen(const struct session *session, char *text, size_t cap)
     struct node_goal goal;
 
     read_goal(options, &goal);
-    snprintf(text, cap, "; averaging %s\n; optimizer %s, batch %u", session->strategy.text,
-             optimizer_of(session), batch_of(options));
+    snprintf(text, cap, "; averaging %s\n; optimizer %s", session->strategy.text,
+             optimizer_of(session));
+    if (rate_of(session) > 0) {
+        snprintf(text + strlen(text), cap - strlen(text), ", lr %g", rate_of(session));
+    }
+    snprintf(text + strlen(text), cap - strlen(text), ", batch %u", batch_of(options));
     if (goal.steps > 0 && !options_is_set(options, "steps")) {
         snprintf(text + strlen(text), cap - strlen(text), ", steps %llu",
                  (unsigned long long)goal.steps);

@@ -3,13 +3,17 @@
 
 #include "base/check.h"
 #include "base/plain.h"
+#include "base/units.h"
 #include "replica/data/dataset.h"
+#include "replica/model/layers.h"
+#include "replica/optimizer/optimizer.h"
 #include "replica/tokenizer/tokenizer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 80, NUMBER_BYTES = 16, LABELS_TOLD_BYTES = 4096 };
+enum { SHOWN_BYTES = 80, NUMBER_BYTES = 24, LABELS_TOLD_BYTES = 4096 };
 
 static const char tokenizer_key[] = "tokenizer_hash";
 
@@ -106,6 +110,10 @@ static const char *told(const struct options *options, const struct settings_cho
         snprintf(space, NUMBER_BYTES, "%u", chosen->batch);
         return space;
     }
+    if (strcmp(name, "lr") == 0 && text == NULL && chosen->rate > 0) {
+        snprintf(space, NUMBER_BYTES, "%.8g", chosen->rate);
+        return space;
+    }
     return rows[row].kind == ALWAYS || options_is_set(options, name) ? text : NULL;
 }
 
@@ -183,6 +191,24 @@ static const char *without_rate(const char *text, char *space, size_t cap)
     return space;
 }
 
+/* Nobody gave the rate that is told: it is the usual one of steps on so many samples. */
+static bool is_rate_usual(const struct json *settings)
+{
+    const char *optimizer = json_get_text(settings, "optimizer"),
+               *batch = json_get_text(settings, "batch"),
+               *accumulate = json_get_text(settings, "accumulate"),
+               *rate = json_get_text(settings, "lr");
+    const struct layers_training usual = layers_training(json_get_text(settings, "model"));
+    uint64_t samples = 0, batches = 1;
+    double told = optimizer_usual_rate(usual.optimizer, usual.batch, usual.batch);
+
+    if (optimizer == NULL || strcmp(optimizer, usual.optimizer) != 0) return false;
+    if (batch == NULL || !units_parse_count(batch, &samples)) return false;
+    if (accumulate != NULL && !units_parse_count(accumulate, &batches)) return false;
+    if (rate != NULL && !units_parse_share(rate, &told)) return false;
+    return fabs(told / optimizer_usual_rate(optimizer, samples * batches, usual.batch) - 1) < 1e-6;
+}
+
 static void list(const char *name, const char *text, char *taken, size_t cap)
 {
     char shown[SHOWN_BYTES];
@@ -200,6 +226,7 @@ enum rc settings_take(struct options *options, const char *from, const struct js
     const bool own_goal = has_goal(options), own_optimizer = options_is_set(options, "optimizer");
     struct fault wrong;
     char shown[SHOWN_BYTES];
+    bool own_rate = options_is_set(options, "batch") || options_is_set(options, "accumulate");
 
     CHECK(cap > 0);
     taken[0] = '\0';
@@ -210,10 +237,12 @@ enum rc settings_take(struct options *options, const char *from, const struct js
                          "peer --bootstrap %s'",
                          from, from);
     }
+    own_rate = own_rate && is_rate_usual(settings); /* what is usual at our batch is another one */
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         const char *name = rows[i].name, *text = json_get_text(settings, name);
 
         if (text == NULL || options_is_set(options, name)) continue;
+        if (own_rate && (strcmp(name, "optimizer") == 0 || strcmp(name, "lr") == 0)) continue;
         if (rows[i].kind == GOAL && own_goal) continue;
         if (rows[i].kind == WAITING && waits_for == 0) continue;
         if (strcmp(name, "lr") == 0 && own_optimizer) continue; /* it was for another one */

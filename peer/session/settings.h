@@ -16,6 +16,7 @@
 struct settings_chosen {
     const struct strategy *strategy;
     const char *optimizer;
+    double rate; /* in place of the optimizer's; 0: that one */
     uint32_t batch;
     const struct dataset_info *data; /* NULL: a model of no data, no labels */
 };

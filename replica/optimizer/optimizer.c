@@ -167,6 +167,24 @@ enum rc optimizer_parse(const char *text, struct optimizer *optimizer, struct fa
     return RC_OK;
 }
 
+double optimizer_usual_rate(const char *text, uint64_t samples, uint64_t usual)
+{
+    struct optimizer optimizer;
+    struct fault why;
+    double ratio;
+
+    CHECK(usual > 0 && optimizer_parse(text, &optimizer, &why) == RC_OK);
+    ratio = (double)samples / (double)usual;
+    switch (optimizer.kind) {
+    case UPDATE_SGD:
+    case UPDATE_MOMENTUM:
+    case UPDATE_NESTEROV:
+        return optimizer.lr * (ratio < 1 ? ratio : sqrt(ratio));
+    default:
+        return optimizer.lr;
+    }
+}
+
 static void bound_squares(float *squares, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

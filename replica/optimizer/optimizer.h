@@ -56,6 +56,14 @@ struct optimizer_part {
 
 /** RC_PARSE with the column. */
 MUST_USE enum rc optimizer_parse(const char *text, struct optimizer *optimizer, struct fault *why);
+/**
+ * The rate of `text`, chosen for steps on `usual` samples, for steps on `samples`. A step along the
+ * gradient (sgd, momentum, nesterov): in proportion below (Goyal et al. 2017, arXiv:1706.02677), so
+ * that what a sample does to the model, and the noise of its path, stay what they are; by the root
+ * above (Krizhevsky 2014, arXiv:1404.5997), as proportion without a warm-up is too much there. Who
+ * divides by the size of its gradients takes steps as long as ever: as it is.
+ */
+double optimizer_usual_rate(const char *text, uint64_t samples, uint64_t usual);
 const char *optimizer_name(enum update_kind kind);
 /** Moment planes of the parameters' size that it keeps: 0, 1 or 2. */
 uint32_t optimizer_planes(enum update_kind kind);

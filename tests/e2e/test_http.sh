@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 trap '' PIPE # connections are closed under our hands here
 
-common=(--data digits --model mlp --time 1h --averaging local-sgd:H=64 --batch 8 --lr 0.005) # with more such small batches diverge
+common=(--data digits --model mlp --time 1h --averaging local-sgd:H=64 --batch 8)
 
 # ask WORDS: the answer to raw bytes, in ANSWER.
 ask() {

@@ -13,7 +13,7 @@ echo "hosts: files" >"$WORK/nsswitch.conf"
 for file in hosts nsswitch.conf; do
     mount --bind "$WORK/$file" "/etc/$file" || { echo "skipped: /etc/$file cannot be replaced here"; exit 77; }
 done
-common=(--data digits --model mlp --batch 8 --lr 0.005 --averaging local-sgd:H=64 --time 1h)
+common=(--data digits --model mlp --batch 8 --averaging local-sgd:H=64 --time 1h)
 
 # Who has a name that never comes gives up when the time is over, and says why.
 "$GRAPEVINE" peer --listen 127.0.0.1:0 --bootstrap never.test:7077 --join-timeout 1s "${common[@]}" >/dev/null 2>"$WORK/never"

@@ -12,7 +12,7 @@ promtool check config "$WORK/prometheus.yml" >"$WORK/check" 2>&1 || fail "promet
 promtool test rules "$WORK/alerts_test.yml" >"$WORK/rules" 2>&1 || fail "alerts_test.yml: $(cat "$WORK/rules")"
 
 web=()
-common=(--data digits --model mlp --time 1h --step-time 5ms --averaging local-sgd:H=64 --batch 8 --lr 0.005 --http 0 --swarm-name watching)
+common=(--data digits --model mlp --time 1h --step-time 5ms --averaging local-sgd:H=64 --batch 8 --http 0 --swarm-name watching)
 start_peer a "${common[@]}" --out "$WORK/a"
 start_peer b "${common[@]}" --out "$WORK/b" --bootstrap "${PEER_ADDRESS[a]}"
 for name in a b; do

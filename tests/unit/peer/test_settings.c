@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "peer/session/settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -159,6 +160,53 @@ static void one_rate_is_told(void **state)
     }
 }
 
+/* A rate that nobody gave is told, and not taken by who has a batch of its own: what is usual there
+ * is another. A rate that somebody gave is taken whatever the batch. */
+static void an_own_batch_has_its_own_usual_rate(void **state)
+{
+    static const char optimizer[] = "momentum:lr=0.05,beta=0.9";
+    static const struct {
+        const char *own, *text;
+        const char *optimizer, *lr; /* as taken; NULL: not */
+    } cases[] = {
+        {NULL, "\"batch\":\"8\",\"lr\":\"0.00625\"", optimizer, "0.00625"},
+        {"--batch", "\"batch\":\"8\",\"lr\":\"0.00625\"", NULL, NULL},
+        {"--accumulate", "\"batch\":\"8\",\"lr\":\"0.00625\"", NULL, NULL},
+        {"--batch", "\"batch\":\"64\"", NULL, NULL},
+        {"--batch", "\"batch\":\"16\",\"accumulate\":\"16\",\"lr\":\"0.1\"", NULL, NULL},
+        {"--batch", "\"batch\":\"64\",\"lr\":\"0.02\"", optimizer, "0.02"},
+        {"--batch", "\"batch\":\"8\"", optimizer, NULL},
+        {"--batch", "\"batch\":\"8\",\"lr\":\"much\"", optimizer, NULL},
+        {"--batch", "\"lr\":\"0.00625\"", optimizer, "0.00625"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct options *options =
+            parsed(WORDS("join", "x:1", cases[i].own != NULL ? cases[i].own : "--threads", "16"));
+        struct fault why = {""};
+        char text[200];
+        enum rc rc;
+
+        snprintf(text, sizeof text, "{\"model\":\"mlp\",\"optimizer\":\"%s\",%s}", optimizer,
+                 cases[i].text);
+        rc = take(options, text, &why);
+        if (strstr(text, "much") != NULL) {
+            assert_int_equal(rc, RC_FORMAT);
+        } else {
+            assert_int_equal(rc, RC_OK);
+            assert_int_equal(options_is_set(options, "lr"), cases[i].lr != NULL);
+            if (cases[i].lr != NULL) {
+                assert_float_equal(options_real(options, "lr"), atof(cases[i].lr), 1e-7);
+            }
+            if (cases[i].optimizer == NULL) assert_null(options_text(options, "optimizer"));
+            if (cases[i].optimizer != NULL)
+                assert_string_equal(options_text(options, "optimizer"), cases[i].optimizer);
+        }
+        options_destroy(options);
+    }
+}
+
 /* While the swarm waits for enough peers to begin, who joins waits with it; later it does not. */
 static void waiting_is_taken_while_it_lasts(void **state)
 {
@@ -232,6 +280,7 @@ int main(void)
         cmocka_unit_test(paths_are_not_told),
         cmocka_unit_test(own_flags_are_stronger),
         cmocka_unit_test(one_rate_is_told),
+        cmocka_unit_test(an_own_batch_has_its_own_usual_rate),
         cmocka_unit_test(waiting_is_taken_while_it_lasts),
         cmocka_unit_test(strangers_words_are_checked),
     };

@@ -415,6 +415,30 @@ static void a_failing_device_is_told(void **state)
     table_drop(&table);
 }
 
+/* A rate chosen for 64 samples: in proportion below, by the root above; of steps whose length is
+ * not the gradient's as it is. */
+static void a_usual_rate_follows_the_samples_of_a_step(void **state)
+{
+    static const char *const along[] = {"sgd:lr=0.05", "momentum:lr=0.05,beta=0.9",
+                                        "nesterov:lr=0.05"};
+    static const char *const others[] = {"adagrad:lr=0.05", "rmsprop:lr=0.05", "adam:lr=0.05",
+                                         "adamw:lr=0.05",   "lars:lr=0.05",    "lamb:lr=0.05",
+                                         "muon:lr=0.05",    "lbfgs:lr=0.05"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(along); i++) {
+        assert_float_equal(optimizer_usual_rate(along[i], 1, 64), 0.00078125, 1e-7);
+        assert_float_equal(optimizer_usual_rate(along[i], 8, 64), 0.00625, 1e-7);
+        assert_float_equal(optimizer_usual_rate(along[i], 64, 64), 0.05, 1e-7);
+        assert_float_equal(optimizer_usual_rate(along[i], 256, 64), 0.1, 1e-7);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(others); i++) {
+        assert_float_equal(optimizer_usual_rate(others[i], 8, 64), 0.05, 1e-7);
+        assert_float_equal(optimizer_usual_rate(others[i], 256, 64), 0.05, 1e-7);
+    }
+    assert_float_equal(optimizer_usual_rate("nesterov", 32, 64), 0.01, 1e-7);
+}
+
 static void defaults_and_settings_are_read(void **state)
 {
     struct optimizer adam = parsed("adam:beta1=0.8,beta2=0.95,eps=1e-6,lr=5%");
@@ -572,6 +596,7 @@ int main(void)
         cmocka_unit_test(adams_first_step_has_the_size_of_the_rate_whatever_the_gradients),
         cmocka_unit_test(a_failing_device_is_told),
         cmocka_unit_test(defaults_and_settings_are_read),
+        cmocka_unit_test(a_usual_rate_follows_the_samples_of_a_step),
         cmocka_unit_test(parts_of_a_step_are_the_step),
         cmocka_unit_test(moments_from_elsewhere_are_bounded),
         cmocka_unit_test(a_wrong_optimizer_is_told_with_its_column),
