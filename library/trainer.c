@@ -34,7 +34,8 @@ enum rc member_check_options(const struct options *options, struct fault *why)
                                       "probe",       "profile",
                                       "share",       "moments",
                                       "audit",       "step-time",
-                                      "json",        "print-config"};
+                                      "json",        "print-config",
+                                      "no-train"};
 
     for (size_t i = 0; i < ARRAY_COUNT(own); i++) {
         if (!options_is_set(options, own[i])) continue;

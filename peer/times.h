@@ -102,6 +102,11 @@
 #define CHECK_LINES_NS      (5 * NS_PER_S)  /* between two lines of progress */
 #define CHECK_SNAPSHOT_NS   (4 * NS_PER_S)  /* how old a snapshot can be when its manifest comes */
 
+/* Who keeps the model and does not train (node/models/keeper.c). */
+#define FOLLOW_NS        (10 * NS_PER_S)  /* between two downloads of the swarm's model */
+#define HAND_OVER_NS     (10 * NS_PER_S)  /* at its goal who trains waits to be asked for it ... */
+#define HAND_OVER_MAX_NS (300 * NS_PER_S) /* ... and until it is there */
+
 /* The training lane (node/lane). */
 #define SHARD_STABLE_NS (2 * NS_PER_S)    /* members must have been for so long ... */
 #define SHARD_MAX_NS    (30 * NS_PER_S)   /* ... but where they never are: so often ... */

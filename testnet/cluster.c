@@ -16,7 +16,7 @@ enum { VALUES_DEFAULT = 1000, BATCH = 1, GUESTS_MAX = 4 };
 struct cluster_peer {
     struct cluster *cluster;
     uint32_t host;
-    bool is_up, was_started, has_result;
+    bool is_up, was_started, has_result, is_keeper;
     bool is_lost; /* what its store holds is of another life */
     struct env *env;
     struct learner *learner;
@@ -277,6 +277,8 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
 
     CHECK(!peer->is_up && bootstrap_count <= CLUSTER_BOOTSTRAPS_MAX);
     memcpy(options.site, peer->site, SITE_BYTES);
+    options.is_keeper = peer->is_keeper;
+    if (peer->is_keeper) options.goal.steps = 0;
     if (peer->was_started) peer->env = sim_host_restart(cluster->world, peer->host);
     peer->was_started = true;
     peer->has_result = false;
@@ -325,6 +327,11 @@ void cluster_stop(struct cluster *cluster, uint32_t number)
 void cluster_set_model_seed(struct cluster *cluster, uint32_t number, uint64_t seed)
 {
     cluster->peers[number].seed = seed;
+}
+
+void cluster_set_keeper(struct cluster *cluster, uint32_t number)
+{
+    cluster->peers[number].is_keeper = true;
 }
 
 void cluster_set_averaging(struct cluster *cluster, uint32_t number, const char *averaging)

@@ -61,6 +61,8 @@ void cluster_stop(struct cluster *cluster, uint32_t peer);
 void cluster_set_model_seed(struct cluster *cluster, uint32_t peer, uint64_t seed);
 /** Before a start: another method, as in options->averaging, for this peer alone. */
 void cluster_set_averaging(struct cluster *cluster, uint32_t peer, const char *averaging);
+/** Before a start: it keeps the model and does not train; it has no goal. */
+void cluster_set_keeper(struct cluster *cluster, uint32_t peer);
 /** Before a start: it says that it is at site `site`, wherever it is. */
 void cluster_set_site(struct cluster *cluster, uint32_t peer, uint32_t site);
 /** Lines of warning it has logged, in all its lives. */

@@ -42,6 +42,12 @@ library/state.c @ unit_library_state @ a state that is damaged is decoded @ s/!d
 peer/session/session.c @ unit_library_state @ a state of another method is taken @ s/strcmp\(session->checkpoint\.method, method\) == 0/true/
 library/external.c @ unit_library_state @ who asks for a state may be asked for a step first @ s/if \(e->is_stepping\) tell_steps\(e\);//
 peer/session/settings.c @ unit_peer_settings @ who is asked says which file is read @ s/if \(strcmp\(name, "data"\) == 0 \&\& !is_everywhere\(text\)\) continue;//
+peer/session/settings.c @ unit_peer_settings @ a batch of its own has the rate of another @ s/if \(own_rate \&\& \(/if (false \&\& (/
+replica/optimizer/optimizer.c @ unit_replica_optimizer @ a usual rate does not follow the batch @ s/ratio < 1 \? ratio : sqrt\(ratio\)/1/
+gossip/membership/keep.c @ sim_keepers @ graphs are made with who does not train @ s/if \(member_brief\(member\)->is_keeper\) continue;//
+peer/node/lane/train.c @ sim_keepers @ the last to train is gone before its model is kept @ s/ \&\& !models_stay\(node\)//
+peer/node/models/keeper.c @ sim_keepers @ what is kept lacks the last round @ s/\|\| !following->has_last\)/)/
+peer/node/rounds/round.c @ sim_keepers @ who does not train is waited for at the start @ s/if \(other->is_keeper\) return false;//
 peer/session/settings.c @ unit_peer_settings @ a goal of its own is one of several @ s/kind == GOAL \&\& own_goal\)/kind == GOAL \&\& !own_goal)/
 peer/session/settings.c @ unit_peer_settings @ the path of the data is told @ s/return is_everywhere\(text\) . text : NULL;/return text;/
 averaging/push/push.c @ sim_liars @ shares are not clipped @ s/\.clips_chunks = true,/.clips_chunks = false,/

@@ -299,6 +299,7 @@ void book_count(struct book *book, struct member *member)
 void book_keep(struct membership *m, struct member *member, struct signed_record *record)
 {
     CHECK(member != &m->self);
+    m->book.changes += member_brief(member)->is_keeper != record->brief.is_keeper;
     hosts_count(&m->book, member, false);
     shelf_unref(m->book.shelf, member->record);
     member->record = record;

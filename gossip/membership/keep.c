@@ -20,6 +20,7 @@ size_t membership_likely(const struct membership *m, struct peer_id *ids, size_t
         const struct member *member = m->book.entries[i].member;
 
         if (m->book.is_by_met ? !member->is_met : !member_is_likely(member)) continue;
+        if (member_brief(member)->is_keeper) continue;
         ids[count++] = member->id;
     }
     return count;

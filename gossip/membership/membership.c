@@ -87,6 +87,7 @@ static void publish_self(struct membership *m, bool has_left)
     enum rc rc;
 
     record.nat = m->nat;
+    record.features = options->features;
     memcpy(record.public_key, options->identity->public_key, PUBLIC_KEY_BYTES);
     memcpy(record.addresses, options->addresses, sizeof(record.addresses));
     record.addresses_count = options->addresses_count;
@@ -601,7 +602,8 @@ static void view_fill(const struct member *member, struct member_view *view)
                                  .rtt_ns = member->rtt.srtt_ns,
                                  .heard_ns = member->heard_ns,
                                  .is_linked = contact != NULL,
-                                 .nat = brief->nat};
+                                 .nat = brief->nat,
+                                 .is_keeper = brief->is_keeper};
     memcpy(view->site, brief->site, SITE_BYTES);
     for (uint32_t i = 0; i < ADDRESSES_MAX; i++) {
         const char *address = member_address(member, i);

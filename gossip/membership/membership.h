@@ -27,7 +27,8 @@ struct member_view { /* a copy for readers */
     uint64_t rtt_ns;                 /* smoothed; 0: not measured */
     uint64_t heard_ns;               /* last authenticated record from it */
     bool is_linked;
-    enum nat_class nat; /* as it says itself */
+    enum nat_class nat; /* as it says itself, like what follows */
+    bool is_keeper;
     char site[SITE_BYTES];
 };
 
@@ -60,6 +61,7 @@ struct membership_options {
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
     uint32_t addresses_count;
     char site[SITE_BYTES];     /* all NUL: none */
+    uint32_t features;         /* of our record */
     uint64_t seed;             /* for probe order and back-off jitter */
     uint64_t shelf_seed;       /* for the places of records; nobody else may know it */
     struct verified *verified; /* borrowed; NULL: of this peer alone */
@@ -135,8 +137,8 @@ bool membership_is_near(const struct membership *membership, struct peer_id id);
 /** The members to reckon with, linked or not, this peer excluded, sorted by id. As anybody can tell
  * of members that do not exist: in a swarm that was small enough for a full mesh those that were
  * linked once, in others all that are believed to be there, but for those that were only told of
- * and dialled in vain. Returns how many were written; `likely` of the counts is how many there are.
- */
+ * and dialled in vain, and those that keep the model and do not train. Returns how many were
+ * written; `likely` of the counts is how many there are, with those that do not train. */
 size_t membership_likely(const struct membership *membership, struct peer_id *ids, size_t max);
 /** Changes whenever this set does. */
 uint64_t membership_changes(const struct membership *membership);

@@ -188,7 +188,8 @@ struct record_brief record_brief_of(const struct member_record *record)
     struct record_brief brief = {.boot = record->boot,
                                  .incarnation = record->incarnation,
                                  .nat = (enum nat_class)record->nat,
-                                 .has_left = record->has_left};
+                                 .has_left = record->has_left,
+                                 .is_keeper = (record->features & FEATURE_KEEPER) != 0};
 
     memcpy(brief.site, record->site, SITE_BYTES);
     return brief;

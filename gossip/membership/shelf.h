@@ -14,7 +14,8 @@ struct record_brief { /* what rumours are weighed by */
     struct boot_id boot;
     uint64_t incarnation;
     enum nat_class nat;
-    bool has_left; /* it is a farewell */
+    bool has_left;  /* it is a farewell */
+    bool is_keeper; /* FEATURE_KEEPER */
     char site[SITE_BYTES];
 };
 

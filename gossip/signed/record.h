@@ -14,6 +14,11 @@ enum nat_class {
 /** "unknown", "public" or "outbound-only". */
 const char *nat_class_name(enum nat_class nat);
 
+/* Bits of `features`, here and in hellos; those that a reader does not know say nothing to it. */
+enum {
+    FEATURE_KEEPER = 1 /* it keeps the model for others and does not train: no shard, no rounds */
+};
+
 /* Where a peer says it is: one to 15 letters, digits, '.', '_' and '-', padded with NUL. "": it
  * does not say. */
 enum { SITE_BYTES = 16 };

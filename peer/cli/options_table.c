@@ -306,6 +306,10 @@ const struct option_row option_rows[] = {
      "begin from the values in a model file, ours or GPT-2's; without --model its layers are the "
      "model. Peers that begin from equal files average with each other",
      OF_RUN},
+    {"no-train", OPTION_SWITCH, GROUP_TRAINING, PEERS, NULL, NULL, 0, 0,
+     "keep the swarm's model, follow it and give it to who joins, and take no step and part in no "
+     "round: for a machine that is always there",
+     CHANGES},
     {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
      "sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb, muon or lbfgs, with "
      "settings as in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",

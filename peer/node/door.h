@@ -28,6 +28,7 @@ struct neighbour {
     bool has_score;
     struct message_score score; /* of `--averaging pbt` */
     bool is_relayed;            /* linked through a relay */
+    bool is_keeper;             /* it does not train */
     uint64_t place;             /* the host that it is on, as far as its address tells */
     bool has_met;               /* it took part in a round of ours that came to something */
     bool has_met_last;          /* in one of the last, see node/rounds/finish.c */

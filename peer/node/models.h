@@ -49,6 +49,11 @@ uint64_t models_population_steps_left(const struct node *node);
 void models_population_ran_away(struct node *node);
 void models_population_report(const struct node *node, struct node_report *report);
 
+/* node/models/keeper.c */
+/** At the goal: this peer is the last to train, and who keeps the model does not have it as it is
+ *  now. It stays for that, for a while. */
+bool models_stay(struct node *node);
+
 /* node/models/donor.c */
 /** A snapshot for others is being made: the learner and the lanes are still needed. */
 bool models_are_donated(const struct node *node);

@@ -66,6 +66,8 @@ struct node_options {
     uint64_t seed;
     bool begins_unlike; /* its initial values are nobody else's, and no loss */
     bool has_program;   /* steps are those of another thread: each job of them wakes it up */
+    bool is_keeper;     /* it takes no step and is in no round: it has what others made of the model
+                           (node/models/choice.c), for who comes when they are gone */
     struct node_goal goal;
     enum rate_scaling rate_scaling;
     uint32_t batch;

@@ -29,6 +29,7 @@ static const char *state_word(const struct node *node)
 
     const bool waits = node->state == NODE_TRAINING && rounds_wait_for_more(node) > 0;
 
+    if (node->options.is_keeper && node->state == NODE_TRAINING) return "keeping";
     return waits ? "waiting" : words[node->state];
 }
 
@@ -228,6 +229,7 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_real(json, "odds", rounds_odds(node, view->id));
     json_set_text(json, "nat", nat_class_name(view->nat));
     json_set_text(json, "site", site_or_null(view->site));
+    json_set_bool(json, "is_keeper", view->is_keeper);
     json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
     json_set_real(json, "score", trusted.score);
     json_set_text(json, "last_failure",

@@ -141,6 +141,39 @@ static enum rc check_answers(const struct session *session, struct fault *why)
                      strategy->name);
 }
 
+/* What is kept is to be the model of all, and whole; and steps are what others take. */
+static enum rc check_keeper(const struct session *session, struct fault *why)
+{
+    static const char *const own[] = {"steps", "epochs"};
+    const struct strategy *strategy = &session->strategy;
+    const struct options *options = session->options;
+    const char *share = options_text(options, "share");
+
+    if (!options_flag(options, "no-train")) return RC_OK;
+    if (!strategy->is_averaging || strategy->mixes_answers || strategy->is_population ||
+        strategy->at_end) {
+        return fault_set(why, RC_USAGE,
+                         "--no-train: with --averaging %s there is no model of all to keep before "
+                         "the end; leave it out",
+                         strategy->name);
+    }
+    if (share != NULL && strcmp(share, "all") != 0) {
+        return fault_set(
+            why, RC_USAGE,
+            "--no-train: with --share %s each peer has layers of its own, which nobody "
+            "else can keep; leave it out",
+            share);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(own); i++) {
+        if (!options_is_set(options, own[i]) || options_is_supposed(options, own[i])) continue;
+        return fault_set(why, RC_USAGE,
+                         "--no-train: --%s counts what this peer trains; leave it out, or give "
+                         "--time",
+                         own[i]);
+    }
+    return RC_OK;
+}
+
 /* Models that teach each other are to differ from the beginning. By place in a division of the
  * data a run can be repeated; by identity nobody has another's. */
 static uint64_t model_seed(const struct session *session, uint64_t seed, struct peer_id self)
@@ -326,6 +359,10 @@ static void describe(struct session *session, struct node_options *node)
     const uint64_t evaluate_samples = options_count(options, "evaluate-samples");
 
     read_goal(options, &node->goal);
+    if (options_flag(options, "no-train")) {
+        node->goal.steps = 0;
+        node->goal.epochs = 0;
+    }
     node->batch = batch_of(options) * (uint32_t)options_count(options, "accumulate");
     node->rate_scaling = scaling_of(options);
     node->evaluate_samples = evaluate_samples;
@@ -361,6 +398,7 @@ static enum rc check(struct session *session, struct options *options, struct fa
 
     if (!session->folder.has_run) rc = initial_model_spec(options, why);
     if (rc == RC_OK) rc = check_targets(options, why);
+    if (rc == RC_OK) rc = check_keeper(session, why);
     return rc == RC_OK ? check_answers(session, why) : rc;
 }
 

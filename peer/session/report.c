@@ -359,6 +359,10 @@ void session_say_what_runs(struct session *session)
              options_text(session->options, "model"),
              units_format_count(schema->values[SECTION_PARAMETERS], parameters, sizeof parameters),
              options_text(session->options, "data"), session->strategy.text);
+    if (options_flag(session->options, "no-train")) {
+        log_info(&session->log,
+                 "this peer keeps the swarm's model and does not train (--no-train)");
+    }
     if (options_is_set(session->options, "lr-scaling")) {
         const char *scaling = options_text(session->options, "lr-scaling");
 

@@ -243,6 +243,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .serves_predictions = strcmp(options_text(options, "serve-predictions"), "yes") == 0,
         .serves_models = strcmp(options_text(options, "serve-models"), "yes") == 0,
         .quick_bytes = links_quick_bytes(),
+        .is_keeper = options_flag(options, "no-train"),
         .keeps_files = session->journal != NULL,
         .audit = session->audit,
         .resume = session->is_resumed ? &session->checkpoint : NULL,

@@ -55,6 +55,7 @@ static void fill_hello(const struct node *node, struct hello *hello)
     hello->boot = options->boot;
     hello->incarnation = options->incarnation;
     hello->role = HELLO_PEER;
+    hello->features = options->is_keeper ? FEATURE_KEEPER : 0;
     hello->listen_port = door_reach_port(node);
     hello->certificate_bytes = (uint32_t)options->certificate_bytes;
     CHECK(hello->certificate_bytes <= sizeof hello->certificate);
@@ -116,6 +117,7 @@ enum rc door_membership_create(struct node *node)
                                          .incarnation = node->options.incarnation,
                                          .addresses_count = 1,
                                          .seed = rng_u64(&node->rng),
+                                         .features = node->options.is_keeper ? FEATURE_KEEPER : 0,
                                          .verified = node->options.verified};
 
     if (options.verified == NULL) {

@@ -72,6 +72,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     *neighbour = (struct neighbour){.id = peer,
                                     .boot = hello->boot,
                                     .is_relayed = relay_is_address(address),
+                                    .is_keeper = (hello->features & FEATURE_KEEPER) != 0,
                                     .place = door_place(address),
                                     .linked_ns = node_now(node),
                                     .moved_ns = node_now(node)};

@@ -9,7 +9,7 @@
 /* Cut when training begins, among all who are there by then. */
 static bool has_no_shard(struct node *node)
 {
-    return node->lane->shard_among == 0 && !rounds_wait_for_peers(node);
+    return node->lane->shard_among == 0 && !node->options.is_keeper && !rounds_wait_for_peers(node);
 }
 
 /* It was cut among less than half as many as there are, or twice as many: who has just come knows

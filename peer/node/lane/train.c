@@ -99,7 +99,7 @@ static bool is_goal_reached(struct node *node)
 
 static bool is_done(struct node *node)
 {
-    return is_goal_reached(node) && !rounds_stay(node);
+    return is_goal_reached(node) && !rounds_stay(node) && !models_stay(node);
 }
 
 static enum border_next leave_at_goal(struct node *node, struct border_job *job)
@@ -123,7 +123,7 @@ const struct border_work border_goal = {
 static bool takes_steps(struct node *node)
 {
     return !rounds_wait_for_peers(node) && !rounds_wait(node) && !node->goal.is_reached &&
-           !node->lane->wants_state;
+           !node->lane->wants_state && !node->options.is_keeper;
 }
 
 /* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.

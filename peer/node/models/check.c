@@ -31,10 +31,23 @@ bool models_holds_wanted(const struct neighbour *neighbour, const struct models_
            neighbour->progress.step >= wanted->step_least;
 }
 
-/* Who can say something of a download that `donor` gives. */
+bool models_gives_wanted(const struct node *node, const struct neighbour *neighbour,
+                         const struct models_wanted *wanted)
+{
+    if (!models_holds_wanted(neighbour, wanted)) return false;
+    for (uint32_t i = 0; i < node->neighbours_count && neighbour->is_keeper; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!other->is_keeper && models_holds_wanted(other, wanted)) return false;
+    }
+    return true;
+}
+
+/* Who can say something of a download that `donor` gives: what keepers hold is of another time. */
 static bool is_witness(const struct node *node, const struct neighbour *other, struct peer_id donor)
 {
-    return models_holds_wanted(other, &node->models->wanted) && !peer_id_is_equal(other->id, donor);
+    return !other->is_keeper && models_holds_wanted(other, &node->models->wanted) &&
+           !peer_id_is_equal(other->id, donor);
 }
 
 void models_hear(struct node *node, struct neighbour *neighbour,
@@ -58,7 +71,8 @@ void models_hear(struct node *node, struct neighbour *neighbour,
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
     models_said_changed(node);
-    if (node->state == NODE_LOADING && models_holds_wanted(neighbour, &node->models->wanted)) {
+    if (node->state == NODE_LOADING &&
+        models_gives_wanted(node, neighbour, &node->models->wanted)) {
         joiner_offer(node->models->joiner, neighbour->id, now_ns, &node->outbox);
     }
 }
@@ -283,6 +297,7 @@ void models_check_begin(struct node *node)
         taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;
     }
     taking->keeps = node->options.keeps_files && node->model_samples > 0 &&
+                    !(node->options.is_keeper && !is_other) &&
                     !node->options.strategy->mixes_answers && !lane_has_before(node);
 }
 
@@ -405,8 +420,9 @@ static void tell_unchecked(const struct node *node)
                  "it, and of %u that hold it only %u answered; this peer tries again later",
                  taking->others, taking->check.answered);
     } else if (taking->others < WITNESSES) {
-        log_info(node->options.log, "the downloaded model is used unchecked: a check takes two "
-                                    "members besides the donor, and this swarm has fewer");
+        log_line(node->options.log, node->options.is_keeper ? LOG_DEBUG : LOG_INFO,
+                 "the downloaded model is used unchecked: a check takes two members besides the "
+                 "donor, and this swarm has fewer");
     } else {
         log_warn(node->options.log,
                  "the downloaded model is used unchecked: a check takes two members besides the "
@@ -427,8 +443,8 @@ void models_check_told(struct node *node)
         tell_unchecked(node);
         break;
     case SKETCH_FITS:
-        log_info(node->options.log, "%u other members confirm the downloaded model",
-                 opinion->agreed);
+        log_line(node->options.log, node->options.is_keeper ? LOG_DEBUG : LOG_INFO,
+                 "%u other members confirm the downloaded model", opinion->agreed);
         break;
     case SKETCH_REFUSED:
         log_warn(

@@ -11,6 +11,7 @@
  *   restarted     it goes on from its checkpoint, unless more hold another lineage, or the median
  *                 of those with its own has come much farther.
  *   just begun    the same, before its first round: it would mix an old model in, or none.
+ *   keeper        it does not train, and takes what those who do have come to, time and again.
  *
  * Identities cost who holds the swarm's key nothing; hosts do. Loop thread only.
  */
@@ -223,7 +224,7 @@ uint64_t models_median(uint64_t *items, size_t count)
 static bool is_fresh(const struct node *node)
 {
     return node->options.resume == NULL && !node->models->choice.has_taken &&
-           node->state == NODE_TRAINING;
+           node->state == NODE_TRAINING && !node->options.is_keeper;
 }
 
 /* The step from which others have come too far for rounds with ours to be of use. Who has just
@@ -237,17 +238,24 @@ static uint64_t far_step(const struct node *node)
 }
 
 /* By steps, which all exchanges count alike, and by the lower median, so that one who boasts moves
- * nobody but who has no other neighbour. Those who began with a fresh peer, but a moment sooner,
- * are not ahead of it: what counts there is how far they were when it met them. */
+ * nobody but who has no other neighbour. By those who keep the model only where nobody trains it.
+ * Those who began with a fresh peer, but a moment sooner, are not ahead of it: what counts there is
+ * how far they were when it met them. */
 static bool median_step(const struct node *node, uint64_t *step)
 {
     uint64_t steps[LINKS_MAX];
     size_t count = 0;
+    bool is_trained = false;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
         if (!is_offering(node, other) || !is_same(node, other)) continue;
+        if (!other->is_keeper && !is_trained) {
+            is_trained = true;
+            count = 0;
+        }
+        if (other->is_keeper && is_trained) continue;
         steps[count++] = is_fresh(node) ? other->first_step : other->progress.step;
     }
     if (count > 0) *step = models_median(steps, count);
@@ -442,7 +450,20 @@ static bool choose_unbegun(const struct node *node, struct models_wanted *wanted
 bool models_are_open(const struct node *node)
 {
     if (models_input_is_open(node)) return true;
-    return node->options.begins_unlike && node->own_steps == 0 && node->model_samples == 0;
+    if (node->own_steps > 0 || node->model_samples > 0) return false;
+    return node->options.begins_unlike || node->options.is_keeper;
+}
+
+/* What it has is nobody's work, so it goes on to what the others made of it since. */
+static bool choose_as_keeper(struct node *node, struct models_wanted *wanted)
+{
+    uint64_t step;
+
+    if (node->model_samples == 0) return choose_as_new(node, wanted) && wanted->samples_least > 0;
+    if (is_outvoted_for_long(node, &wanted->lineage)) return true;
+    if (!median_step(node, &step) || !models_follow_is_due(node, step)) return false;
+    *wanted = (struct models_wanted){.lineage = node->lineage, .step_least = step};
+    return true;
 }
 
 enum models_chosen models_choose(struct node *node, struct models_wanted *wanted)
@@ -451,7 +472,9 @@ enum models_chosen models_choose(struct node *node, struct models_wanted *wanted
 
     *wanted = (struct models_wanted){.samples_least = 0};
     if (models_are_population(node)) return CHOSEN_OURS; /* better ones are copied: population.c */
-    if (models_are_open(node)) {
+    if (node->options.is_keeper && node->state == NODE_TRAINING) {
+        is_other = choose_as_keeper(node, wanted);
+    } else if (models_are_open(node)) {
         is_other = choose_unbegun(node, wanted);
     } else if (node->state == NODE_TRAINING) {
         is_other = choose_in_training(node, wanted);

@@ -137,6 +137,13 @@ struct models_population {
     bool is_unlike_told;
 };
 
+/* Of a keeper: node/models/keeper.c. */
+struct models_following {
+    uint64_t begun_ns, took_ns; /* the latest download */
+    uint64_t next_ns;           /* not before */
+    bool takes_last, has_last;  /* it is, or was, of one who has nothing to add to it */
+};
+
 struct models {
     struct joiner *joiner;
     struct donor *donor;
@@ -149,8 +156,10 @@ struct models {
     bool gave_way;               /* LOADING: our own model is good enough to go back to */
     uint32_t doubts;             /* downloads refused in a row, for lack of agreement */
     uint32_t load_failures;      /* of giving way, in a row */
-    uint64_t gather_ns;          /* since when there are donors, for a download from several */
-    uint64_t catch_up_ns;        /* how long the last download took; 0: none yet */
+    struct models_following following;
+    uint64_t hand_over_ns; /* at the goal, since then; 0: nothing is handed over */
+    uint64_t gather_ns;    /* since when there are donors, for a download from several */
+    uint64_t catch_up_ns;  /* how long the last download took; 0: none yet */
     uint32_t catch_ups;
     struct models_donation donation;
     struct models_sketching sketching;
@@ -231,6 +240,16 @@ void models_said_changed(struct node *node);
 /** The lower one; sorts the items. */
 uint64_t models_median(uint64_t *items, size_t count);
 
+/* keeper.c: who keeps the model and does not train */
+/** A keeper has the model as it was some time ago; is it time for a newer one? What the others said
+ *  of it at least is `step`. */
+bool models_follow_is_due(const struct node *node, uint64_t step);
+/** A download begins; it was taken. */
+void models_follow(struct node *node);
+void models_followed(struct node *node);
+/** Nothing more comes of this peer's model: it is at its goal, or it is a keeper's and of such. */
+bool models_are_last(const struct node *node);
+
 /* donor.c: snapshots and sketches for others */
 /** The model was replaced at a step border: what rounds agreed on before is not of it. */
 void models_forget_agreed(struct node *node);
@@ -246,6 +265,10 @@ void models_sketch(struct border_job *job); /* for the one asked first */
 
 /* check.c: does the donor lie, and how far is the download */
 bool models_holds_wanted(const struct neighbour *neighbour, const struct models_wanted *wanted);
+/** ...and is to be asked for it: who keeps the model has it as it was some time ago, so it is asked
+ *  where nobody who trains has it. */
+bool models_gives_wanted(const struct node *node, const struct neighbour *neighbour,
+                         const struct models_wanted *wanted);
 /** The group round that members with this model are at, as they said last; 0: none. */
 uint64_t models_round_now(const struct node *node, struct digest lineage);
 void models_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);

@@ -16,6 +16,8 @@ enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30, VISITS_A_MINUTE = 12 };
 static bool is_serving(const struct node *node)
 {
     if (node->state == NODE_JOINING && node->models->retry_ns != 0) return false;
+    if (node->options.is_keeper && node->model_samples == 0)
+        return false; /* it has yet to get one */
     return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
            !lane_is_broken(node);
 }
@@ -29,6 +31,7 @@ void models_tell(struct node *node, const struct peer_id *to)
     message.as.progress.step = node->step;
     message.as.progress.is_serving = is_serving(node);
     rounds_fill_progress(node, &message.as.progress);
+    if (models_are_last(node)) message.as.progress.is_settled = true;
     message.as.progress.left_ms = lane_left_ms(node);
     models_input_fill(node, &message.as.progress);
     if (to != NULL) models_population_tell(node, to);
@@ -47,7 +50,7 @@ static size_t find_donors(struct node *node, const struct models_wanted *wanted,
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (models_holds_wanted(other, wanted)) donors[count++] = other->id;
+        if (models_gives_wanted(node, other, wanted)) donors[count++] = other->id;
     }
     for (size_t i = count; i > 1; i--) { /* joiners at the same time should not all ask the first */
         size_t j = (size_t)rng_below(&node->rng, i);
@@ -59,10 +62,12 @@ static size_t find_donors(struct node *node, const struct models_wanted *wanted,
     return count;
 }
 
-/* A large model comes faster from several, and for that they must be asked at the same time. */
-static bool is_gathering(struct node *node, size_t donors)
+/* A large model comes faster from several, and for that they must be asked at the same time. And
+ * who keeps the model may be met before those who train it, and have come farther. */
+static bool is_gathering(struct node *node, const struct peer_id *ids, size_t donors)
 {
-    size_t width = joiner_width(node->models->joiner);
+    const bool is_kept = door_neighbour(node, ids[0])->is_keeper;
+    size_t width = is_kept ? donors + 1 : joiner_width(node->models->joiner);
     uint64_t now_ns = node_now(node);
 
     if (width == 1 || donors >= width) return false;
@@ -78,7 +83,7 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
     size_t count = find_donors(node, wanted, donors);
     enum rc rc;
 
-    if (count == 0 || is_gathering(node, count)) return;
+    if (count == 0 || is_gathering(node, donors, count)) return;
     node->models->gather_ns = 0;
     rc = joiner_begin(node->models->joiner, donors, count, wanted->lineage,
                       joiner_is_wide(node->models->joiner) ? models_round_now(node, wanted->lineage)
@@ -89,7 +94,9 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
         node->models->retry_ns = node_now(node) + NODE_RETRY_NS;
         return;
     }
-    if (node->options.strategy->mixes_answers) {
+    if (node->options.is_keeper && is_same) {
+        log_debug(node->options.log, "the swarm has gone on: fetching its model");
+    } else if (node->options.strategy->mixes_answers) {
         log_info(node->options.log, "the swarm is ahead of this peer: taking its answers and step, "
                                     "with a model of its own");
     } else if ((node->state == NODE_TRAINING && !models_are_open(node)) ||
@@ -103,6 +110,7 @@ static void begin_loading(struct node *node, const struct models_wanted *wanted)
     }
     node->models->gave_way = node->state == NODE_TRAINING && !models_are_open(node);
     node->models->wanted = *wanted;
+    models_follow(node);
     node->models->check.lease = 0; /* a new listing comes */
     node->models->told_ns = node_now(node);
     node->models->told_bytes = 0;
@@ -345,6 +353,7 @@ static bool catches_up(struct node *node, uint64_t now_ns)
 {
     uint64_t took_ns = now_ns - joiner_stats(node->models->joiner).manifest_ns;
 
+    if (node->options.is_keeper) return false; /* it will not train on it */
     if (took_ns < MODELS_CATCH_UP_NS || node->models->catch_ups == CATCH_UPS_MAX) return false;
     if (node->models->catch_up_ns != 0 && took_ns > node->models->catch_up_ns / 2) return false;
     node->models->catch_up_ns = took_ns;

@@ -134,6 +134,7 @@ static void done(struct node *node, struct border_job *job)
         return;
     }
     models_chose(node);
+    if (node->options.is_keeper) models_followed(node);
     take_counts(node);
     models_input_taken(node);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
@@ -147,7 +148,8 @@ static void done(struct node *node, struct border_job *job)
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, node->models->taking.round);
     }
-    log_info(node->options.log, "took the swarm's %s at step %llu",
+    log_line(node->options.log, node->options.is_keeper ? LOG_DEBUG : LOG_INFO,
+             "took the swarm's %s at step %llu",
              node->options.strategy->mixes_answers ? "answers" : "model",
              (unsigned long long)node->step);
     tell_kept(node);

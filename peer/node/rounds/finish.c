@@ -104,7 +104,8 @@ static uint64_t pause_ns(const struct node *node, const struct neighbour *other)
 
 static bool is_mate(const struct node *node, const struct neighbour *other)
 {
-    return models_holds(other, node->lineage) && pause_ns(node, other) < end_ns(node);
+    return !other->is_keeper && models_holds(other, node->lineage) &&
+           pause_ns(node, other) < end_ns(node);
 }
 
 static bool is_coming(const struct node *node, const struct neighbour *other)

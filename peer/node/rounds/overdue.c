@@ -56,31 +56,35 @@ static uint32_t members_left(const struct node *node)
     uint32_t left = 0;
 
     for (size_t i = 0; i < count && i < VIEWS; i++) {
-        left += views[i].state != MEMBER_LEFT;
+        left += views[i].state != MEMBER_LEFT && !views[i].is_keeper;
     }
     return left;
 }
 
-/* Of those that are linked: how many could not be in a round with us, and why. */
-static void count_obstacles(const struct node *node, uint32_t *unready, uint32_t *paused)
+/* Those that are linked and train; how many of them could not be in a round with us, and why. */
+static uint32_t count_obstacles(const struct node *node, uint32_t *unready, uint32_t *paused)
 {
+    uint32_t linked = 0;
+
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
+        if (other->is_keeper) continue;
+        linked++;
         if (!models_holds(other, node->lineage)) {
             ++*unready;
         } else if (!trust_may_mix(node->trust, other->id, node_now(node))) {
             ++*paused;
         }
     }
+    return linked;
 }
 
 static const char *obstacles_text(const struct node *node, char *text, size_t cap)
 {
-    const uint32_t linked = node->neighbours_count;
     uint32_t unready = 0, paused = 0;
+    const uint32_t linked = count_obstacles(node, &unready, &paused);
 
-    count_obstacles(node, &unready, &paused);
     if (linked == 0) {
         snprintf(text, cap, "none of %u other members can be reached", members_left(node));
     } else if (unready == linked) {
@@ -119,8 +123,8 @@ void rounds_overdue_at_goal(struct node *node)
     char text[OBSTACLES_BYTES];
     uint32_t unready = 0, paused = 0, mates;
 
-    count_obstacles(node, &unready, &paused);
-    mates = node->neighbours_count - unready;
+    mates = count_obstacles(node, &unready, &paused);
+    mates -= unready;
     if (node->round == NULL || node->options.resume != NULL || mates == 0) return;
     if (node->own_steps == 0) return;
     if (stats.counts.rounds_ok > 0) return;
@@ -141,12 +145,11 @@ void rounds_overdue_look(struct node *node)
     char text[ALARM_BYTES];
 
     if (node->round == NULL) return;
-    if (node->state != NODE_TRAINING || rounds_wait_for_peers(node)) {
+    if (node->state != NODE_TRAINING || rounds_wait_for_peers(node) || node->options.is_keeper) {
         overdue->is_begun = false; /* a model that is taken over brings its round's number along */
         return;
     }
-    if (!overdue->is_begun || stats.counts.rounds_ok != overdue->ok ||
-        (node->neighbours_count == 0 && members_left(node) == 0)) {
+    if (!overdue->is_begun || stats.counts.rounds_ok != overdue->ok || members_left(node) == 0) {
         if (!overdue->is_begun) overdue->passed_before = passed_by(&stats.counts);
         if (overdue->after_ns > OVERDUE_NS && stats.counts.rounds_ok != overdue->ok) {
             log_info(node->options.log, "averaging rounds succeed again");

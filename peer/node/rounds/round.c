@@ -84,13 +84,19 @@ static void say_no(struct node *node, struct peer_id from, const struct message 
     (void)links_send(node->links, from, &answer); /* best effort */
 }
 
+/* One of the two does not train, so there is nothing to average. */
+static bool is_keeper_between(const struct node *node, struct peer_id from)
+{
+    return node->options.is_keeper || door_neighbour(node, from)->is_keeper;
+}
+
 void rounds_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     if (node->round == NULL || node->state != NODE_TRAINING) {
         if (message->type == MESSAGE_CREDIT) refuse_credit(node, from, message->as.credit.stream);
         return;
     }
-    if (!trust_may_mix(node->trust, from, node_now(node)) &&
+    if ((is_keeper_between(node, from) || !trust_may_mix(node->trust, from, node_now(node))) &&
         (message->type == MESSAGE_FORM || message->type == MESSAGE_OFFER ||
          message->type == MESSAGE_SHARE)) {
         say_no(node, from, message);
@@ -103,7 +109,8 @@ void rounds_on_message(struct node *node, struct peer_id from, const struct mess
 
 bool rounds_may_mix(const struct node *node, const struct neighbour *other)
 {
-    return models_holds(other, node->lineage) && !rounds_busy_leaves(node, other) &&
+    return !node->options.is_keeper && !other->is_keeper && models_holds(other, node->lineage) &&
+           !rounds_busy_leaves(node, other) &&
            trust_may_mix(node->trust, other->id, node_now(node));
 }
 
@@ -228,6 +235,7 @@ static bool have_others_begun(const struct node *node)
         if (views[i].state == MEMBER_LEFT) return true;
     }
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbours[i].is_keeper) continue; /* it has what those before have made */
         if (node->neighbours[i].has_progress && node->neighbours[i].progress.step > 0) return true;
     }
     return false;
@@ -239,6 +247,7 @@ static bool is_ready_to_start(const struct node *node, const struct neighbour *o
 {
     uint64_t linked_for_ns = node_now(node) - other->linked_ns;
 
+    if (other->is_keeper) return false;
     if (!other->has_progress) return linked_for_ns >= START_HEARS_NS;
     if (!other->progress.is_serving) return linked_for_ns >= START_LOADS_NS;
     return digest_is_equal(other->progress.lineage, node->lineage) ||
@@ -260,7 +269,7 @@ bool rounds_wait_for_peers(struct node *node)
     struct membership_counts counts;
     uint32_t wanted = node->options.start_with, ready;
 
-    if (node->rounds->has_started) return false;
+    if (node->rounds->has_started || node->options.is_keeper) return false;
     if (models_input_waits(node)) return true;
     ready = ready_to_start(node);
     membership_counts(node->membership, &counts);
@@ -283,6 +292,7 @@ uint32_t rounds_wait_for_more(const struct node *node)
     uint32_t ready = ready_to_start(node), wanted = node->options.start_with;
 
     if (node->state >= NODE_LEAVING || node->rounds->has_started || node->own_steps > 0) return 0;
+    if (node->options.is_keeper) return 0;
     return ready < wanted ? wanted - ready : 0;
 }
 
