@@ -164,8 +164,8 @@ static bool has_averaged(struct cluster *cluster, void *peer)
  * goes on with theirs; the next one averages with it, and the keeper follows the two. */
 static void what_they_made_outlives_those_who_train(void **state)
 {
-    static const char *const methods[] = {"local-sgd:H=8", "diloco:H=20", "ad-psgd:H=8", "dpsgd:H=8",
-                                          "push-sum:H=8"};
+    static const char *const methods[] = {"local-sgd:H=8", "diloco:H=20", "ad-psgd:H=8",
+                                          "dpsgd:H=8", "push-sum:H=8"};
     const uint32_t keeper = KEEPER, late = LATE, later = LATER;
 
     (void)state;
@@ -212,7 +212,8 @@ static bool is_fetching(struct cluster *cluster, void *unused)
  * waits. */
 static void a_keeper_that_dies_hurts_nobody(void **state)
 {
-    static const char *const methods[] = {"allreduce", "local-sgd:H=8", "dpsgd:H=8", "push-sum:H=8"};
+    static const char *const methods[] = {"allreduce", "local-sgd:H=8", "dpsgd:H=8",
+                                          "push-sum:H=8"};
     const uint32_t first = 0;
 
     (void)state;
