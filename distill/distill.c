@@ -466,8 +466,6 @@ static enum rc plan(struct lesson *l, struct fault *why)
     const bool is_text = teacher->input == MODEL_INPUT_TOKENS;
     const struct layers_training usual = layers_training(o->student);
     const uint32_t batch = is_text ? usual.batch : BATCH_DEFAULT;
-    const uint64_t step = (uint64_t)(o->batch > 0 ? o->batch : batch) *
-                          (o->accumulate > 0 ? o->accumulate : 1); /* samples, as was asked for */
     uint64_t samples = l->out->teachers.train_samples;
     struct optimizer optimizer;
     enum rc rc = check_targets(l, why);
@@ -506,9 +504,12 @@ static enum rc plan(struct lesson *l, struct fault *why)
     if (optimizer_is_full_batch(&optimizer)) {
         return fault_set(why, RC_USAGE, "--optimizer lbfgs: not for distilling; use adamw");
     }
-    l->out->lr = o->lr > 0              ? o->lr
-                 : o->optimizer != NULL ? optimizer.lr
-                                        : optimizer_usual_rate(l->student.optimizer, step, batch);
+    l->out->lr = o->lr > 0 ? o->lr : optimizer.lr;
+    if (o->lr <= 0 && o->optimizer == NULL) {
+        const uint64_t batches = o->accumulate > 0 ? o->accumulate : 1;
+
+        l->out->lr = optimizer_usual_rate(l->student.optimizer, batches * l->student.batch, batch);
+    }
     return RC_OK;
 }
 

@@ -180,8 +180,8 @@ static void set_alarms(const struct node *node, struct json *json)
     }
     if (rounds_are_overdue(node, text, sizeof text)) {
         json_append_text(alarms, text);
-    } else if (node->state == NODE_TRAINING && node->options.bootstrap_count > 0 &&
-               membership_count(node->membership) == 0 &&
+    } else if (node->state == NODE_TRAINING && !node->options.is_keeper &&
+               node->options.bootstrap_count > 0 && membership_count(node->membership) == 0 &&
                node_now(node) >= node->watch.alone_ns + OVERDUE_NS) {
         json_append_text(alarms, "no peer of --bootstrap is reached: this peer trains alone");
     }

@@ -263,6 +263,9 @@ void round_edge_done(struct round_job *job);
 void round_edge_prepare(struct round *round, const struct round_job *job);
 
 /* lane.c */
+/** In the lane, or while no job runs: the model was replaced, and what the rule kept was of the old
+ * one. `adopted`: what it begins with, NULL behind the last. */
+void round_rule_begin_anew(struct round *round, float *const adopted[RULE_STATE_MAX]);
 void round_job_run(struct job *job);
 /** For the encoded chunk: the memory that the last round had for it, or new. NULL: there is none.
  */

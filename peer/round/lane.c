@@ -145,16 +145,15 @@ enum rc round_encode(struct round *round, const float *live, size_t count)
     return rc;
 }
 
-/* The model was replaced: what the rule kept was of the old one. */
-static void begin_anew(struct round *round, const struct round_job *job)
+void round_rule_begin_anew(struct round *round, float *const adopted[RULE_STATE_MAX])
 {
     const struct rule_ops *rule = round->options.strategy->rule;
     const float *planes[RULE_STATE_MAX];
     size_t count = 0;
 
     rule->forget(round->rule);
-    while (count < RULE_STATE_MAX && job->adopted[count] != NULL) {
-        planes[count] = job->adopted[count];
+    while (count < RULE_STATE_MAX && adopted[count] != NULL) {
+        planes[count] = adopted[count];
         count++;
     }
     round_part_forget(round);
@@ -176,7 +175,7 @@ static void run_encode(struct round *round, struct round_job *job)
     struct rule_view view = {round->own, round->layout.values};
     struct snapshot *snapshot = round->options.snapshot;
 
-    if (job->replaced != round->forgotten) begin_anew(round, job);
+    if (job->replaced != round->forgotten) round_rule_begin_anew(round, job->adopted);
     if (round->gather != NULL) gather_begin(round->gather);
     robust_note_gradient(round->robust, job->gradient);
     if (round->ops->has_mean) robust_begin(round->robust, job->steps, job->is_last);

@@ -463,6 +463,14 @@ void round_rule_adopt(struct round *round, float *const *planes, size_t count, s
     if (values != round->options.values) drop_adopted(round); /* it would be read past its end */
 }
 
+void round_rule_adopt_now(struct round *round)
+{
+    CHECK(round->phase == PHASE_IDLE && TAILQ_EMPTY(&round->jobs));
+    round_rule_begin_anew(round, round->adopted);
+    round->forgotten = round->replaced;
+    drop_adopted(round);
+}
+
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count)
 {
     return round_part_restore(round, planes, count);

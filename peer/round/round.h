@@ -183,6 +183,8 @@ void round_begin_ramp(struct round *round);
 /** After round_discard(): what the rule begins the next round with, planes of `values` each, of
  *  another member. Takes them; where they do not fit the rule or the plane it begins anew. */
 void round_rule_adopt(struct round *round, float *const *planes, size_t count, size_t values);
+/** The same, and no next round is waited for: of who is in none. */
+void round_rule_adopt_now(struct round *round);
 /** What this peer has not told yet of its differences, [values], with what round_rule_state()
  * gives; NULL: there is no such thing. restore: NULL is fine; RC_SHAPE: this method has none. */
 const float *round_residual(const struct round *round);

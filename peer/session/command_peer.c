@@ -144,7 +144,7 @@ static enum rc check_answers(const struct session *session, struct fault *why)
 /* What is kept is to be the model of all, and whole; and steps are what others take. */
 static enum rc check_keeper(const struct session *session, struct fault *why)
 {
-    static const char *const own[] = {"steps", "epochs"};
+    static const char *const goals[] = {"steps", "epochs", "target-accuracy", "target-loss"};
     const struct strategy *strategy = &session->strategy;
     const struct options *options = session->options;
     const char *share = options_text(options, "share");
@@ -164,12 +164,11 @@ static enum rc check_keeper(const struct session *session, struct fault *why)
             "else can keep; leave it out",
             share);
     }
-    for (size_t i = 0; i < ARRAY_COUNT(own); i++) {
-        if (!options_is_set(options, own[i]) || options_is_supposed(options, own[i])) continue;
+    for (size_t i = 0; i < ARRAY_COUNT(goals); i++) {
+        if (!options_is_set(options, goals[i]) || options_is_supposed(options, goals[i])) continue;
         return fault_set(why, RC_USAGE,
-                         "--no-train: --%s counts what this peer trains; leave it out, or give "
-                         "--time",
-                         own[i]);
+                         "--no-train: --%s is a goal of who trains; leave it out, or give --time",
+                         goals[i]);
     }
     return RC_OK;
 }
@@ -359,9 +358,9 @@ static void describe(struct session *session, struct node_options *node)
     const uint64_t evaluate_samples = options_count(options, "evaluate-samples");
 
     read_goal(options, &node->goal);
-    if (options_flag(options, "no-train")) {
-        node->goal.steps = 0;
-        node->goal.epochs = 0;
+    if (options_flag(options, "no-train")) { /* what the swarm's goal is, is for who trains */
+        node->goal = (struct node_goal){
+            .time_ns = options_is_supposed(options, "time") ? 0 : options_ns(options, "time")};
     }
     node->batch = batch_of(options) * (uint32_t)options_count(options, "accumulate");
     node->rate_scaling = scaling_of(options);

@@ -13,8 +13,7 @@ refused() { # refused TEXT FLAGS...
 
 for method in none one-shot pbt codistill; do refused "averaging $method" --averaging "$method"; done
 refused 'share trunk' --averaging local-sgd --share trunk:1
-refused 'steps counts' --steps 5
-refused 'epochs counts' --epochs 5
+for goal in steps epochs target-accuracy; do refused "--$goal is a goal" --averaging local-sgd "--$goal" 1; done
 
 common=(--data digits --model mlp --averaging local-sgd:H=8)
 start_peer keep "${common[@]}" --no-train --out "$WORK/keep"

@@ -1,5 +1,6 @@
 /* Who keeps the model for others and does not train (--no-train): it changes nothing for those who
  * do, has what they made when they are gone, and gives it to who comes then. */
+#include "peer/node/internal.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
 
@@ -78,18 +79,23 @@ static bool have_trainers_ended(struct cluster *cluster, void *unused)
     return true;
 }
 
-/* The largest difference between what is kept and what the nearest of the trainers ended with. */
+static float most_apart(const float *a, const float *b)
+{
+    float most = 0;
+
+    for (size_t k = 0; k < VALUES; k++) {
+        most = fmaxf(most, fabsf(a[k] - b[k]));
+    }
+    return most;
+}
+
+/* Between what is kept and what the nearest of the trainers ended with. */
 static float apart(const float *kept, float last[PEERS][VALUES])
 {
     float least = INFINITY;
 
     for (uint32_t i = 0; i < TRAINERS; i++) {
-        float most = 0;
-
-        for (size_t k = 0; k < VALUES; k++) {
-            most = fmaxf(most, fabsf(kept[k] - last[i][k]));
-        }
-        least = fminf(least, most);
+        least = fminf(least, most_apart(kept, last[i]));
     }
     return least;
 }
@@ -160,8 +166,17 @@ static bool has_averaged(struct cluster *cluster, void *peer)
     return swarm_report(cluster, *(const uint32_t *)peer).rounds_ok > 0;
 }
 
-/* In each family all who train die at one moment. Who comes then, with another model of its own,
- * goes on with theirs; the next one averages with it, and the keeper follows the two. */
+/* Planes that outer steps keep between rounds. */
+static size_t rule_planes(struct cluster *cluster, uint32_t peer)
+{
+    const float *planes[RULE_STATE_MAX];
+
+    return round_rule_state(cluster_node(cluster, peer)->round, planes);
+}
+
+/* In each family all who train die at one moment, and the keeper is started anew. Who comes then,
+ * with another model of its own, goes on with theirs, also where outer steps keep an anchor, and
+ * alone; the next one averages with it, and the keeper follows the two. */
 static void what_they_made_outlives_those_who_train(void **state)
 {
     static const char *const methods[] = {"local-sgd:H=8", "diloco:H=20", "ad-psgd:H=8",
@@ -172,6 +187,7 @@ static void what_they_made_outlives_those_who_train(void **state)
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         FOR_EACH_SEED (seed, 2) {
             struct cluster *cluster = swarm(methods[m], seed);
+            float then[VALUES], now[VALUES], late_now[VALUES];
             struct digest lineage;
             uint64_t step = 2000, kept;
 
@@ -180,13 +196,22 @@ static void what_they_made_outlives_those_who_train(void **state)
                 cluster_crash(cluster, i);
             }
             cluster_run(cluster, 10 * NS_PER_S);
+            cluster_crash(cluster, KEEPER);
+            cluster_start(cluster, KEEPER, NULL, 0);
+            cluster_run(cluster, NS_PER_S);
+            check_seed(seed, (rule_planes(cluster, KEEPER) > 0) ==
+                                 (strstr(methods[m], "diloco") != NULL));
             kept = node_step(cluster_node(cluster, KEEPER));
             lineage = node_lineage(cluster_node(cluster, KEEPER));
             check_seed(seed,
                        kept > 2000 && node_state(cluster_node(cluster, KEEPER)) == NODE_TRAINING);
+            cluster_plane(cluster, KEEPER, then);
             cluster_set_model_seed(cluster, LATE, 77);
             cluster_start(cluster, LATE, &keeper, 1);
             cluster_run(cluster, 20 * NS_PER_S);
+            cluster_plane(cluster, KEEPER, now);
+            cluster_plane(cluster, LATE, late_now);
+            check_seed(seed, most_apart(now, late_now) < 0.8F * most_apart(then, late_now));
             check_seed(seed, digest_is_equal(node_lineage(cluster_node(cluster, LATE)), lineage));
             check_seed(seed, node_step(cluster_node(cluster, LATE)) > kept);
             cluster_start(cluster, LATER, &keeper, 1);
@@ -195,6 +220,14 @@ static void what_they_made_outlives_those_who_train(void **state)
             check_seed(seed, has_averaged(cluster, (void *)&late));
             kept = node_step(cluster_node(cluster, LATE));
             check_seed(seed, cluster_run_until(cluster, has_followed, &kept, 60 * NS_PER_S));
+            cluster_crash(cluster, LATER); /* there is an anchor of rounds with it, and no other */
+            cluster_plane(cluster, KEEPER, then);
+            memset(now, 0, sizeof now);
+            cluster_assign(cluster, LATE, now);
+            cluster_run(cluster, 15 * NS_PER_S);
+            cluster_plane(cluster, KEEPER, now);
+            cluster_plane(cluster, LATE, late_now);
+            check_seed(seed, most_apart(now, late_now) < 0.8F * most_apart(then, late_now));
             check_seed(seed, swarm_report(cluster, KEEPER).own_steps == 0);
             check_seed(seed, swarm_report(cluster, KEEPER).rounds_ok == 0);
             cluster_destroy(cluster);

@@ -59,6 +59,17 @@ static bool keeps_anchor(const struct node *node)
     return node->round != NULL && node->options.strategy->rule->is_outer;
 }
 
+/* What an anchor was agreed on with counts for who is to be in rounds with this peer. Where nobody
+ * else trains, who asks is to have the model as it is, with all that came since the last round. */
+static bool gives_anchor(const struct node *node)
+{
+    if (!keeps_anchor(node) || node->options.is_keeper) return keeps_anchor(node);
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (!node->neighbours[i].is_keeper) return true;
+    }
+    return false;
+}
+
 /* Is what is wanted there, or no longer worth waiting for? */
 static bool is_due(struct node *node, const struct donor_wish *wish)
 {
@@ -115,7 +126,7 @@ static enum border_next donation_begin(struct node *node, struct border_job *job
         snapshot->round = donation->agreed_round + 1;
         snapshot->is_agreed = true;
     }
-    if (keeps_anchor(node)) {
+    if (gives_anchor(node)) {
         round_hold(node->round, true); /* until it is copied */
         donation->rule_count = round_rule_state(node->round, donation->rule);
         snapshot->is_agreed = donation->rule_count > 0;

@@ -303,8 +303,8 @@ static void join_timed_out(struct node *node)
 
     if (node->model_samples > 0 || door_is_bootstrap(node)) {
         log_warn(node->options.log,
-                 "no other peer has answered: this peer trains alone, and goes on "
-                 "trying to reach them");
+                 "no other peer has answered: this peer %s alone, and goes on trying to reach them",
+                 node->options.is_keeper ? "keeps the model" : "trains");
         start_training(node);
         return;
     }

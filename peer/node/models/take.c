@@ -144,6 +144,7 @@ static void done(struct node *node, struct border_job *job)
         round_discard(node->round);
         models_forget_agreed(node);
         models_adopt_rule(node);
+        if (node->options.is_keeper) round_rule_adopt_now(node->round);
         round_begin_ramp(node->round);
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, node->models->taking.round);

@@ -359,6 +359,7 @@ static void each_head_of_a_student_learns(void **state)
 
     options.student = "linear:16 relu [ linear:16 relu linear:classes ]*3";
     options.epochs = 6;
+    options.lr = 0.02;
     for (int k = 0; k < 2; k++) {
         options.alpha = k;
         assert_int_equal(distill_run(world->backend, &options, &result, NULL), RC_OK);
