@@ -86,7 +86,8 @@ static uint32_t rounds_said(const struct node *node, struct digest lineage,
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (models_holds(other, lineage)) rounds[count++] = other->progress.round;
+        if (other->is_keeper || !models_holds(other, lineage)) continue;
+        rounds[count++] = other->progress.round;
     }
     return count;
 }

@@ -282,7 +282,7 @@ bool models_most_are_far(const struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!models_holds(other, node->lineage)) continue;
+        if (other->is_keeper || !models_holds(other, node->lineage)) continue;
         others++;
         if (is_ahead_and_far(node, other)) {
             far++;
@@ -457,11 +457,12 @@ bool models_are_open(const struct node *node)
 /* What it has is nobody's work, so it goes on to what the others made of it since. */
 static bool choose_as_keeper(struct node *node, struct models_wanted *wanted)
 {
-    uint64_t step;
+    uint64_t least, step;
 
     if (node->model_samples == 0) return choose_as_new(node, wanted) && wanted->samples_least > 0;
     if (is_outvoted_for_long(node, &wanted->lineage)) return true;
-    if (!median_step(node, &step) || !models_follow_is_due(node, step)) return false;
+    least = models_follow_least(node);
+    if (least == UINT64_MAX || !median_step(node, &step) || step < least) return false;
     *wanted = (struct models_wanted){.lineage = node->lineage, .step_least = step};
     return true;
 }

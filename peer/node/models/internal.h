@@ -241,9 +241,9 @@ void models_said_changed(struct node *node);
 uint64_t models_median(uint64_t *items, size_t count);
 
 /* keeper.c: who keeps the model and does not train */
-/** A keeper has the model as it was some time ago; is it time for a newer one? What the others said
- *  of it at least is `step`. */
-bool models_follow_is_due(const struct node *node, uint64_t step);
+/** Of a keeper, which has the model as it was some time ago: the others' is to be fetched once it
+ *  has come to this step. UINT64_MAX: not now. */
+uint64_t models_follow_least(const struct node *node);
 /** A download begins; it was taken. */
 void models_follow(struct node *node);
 void models_followed(struct node *node);

@@ -39,14 +39,16 @@ static bool are_all_leaving(const struct node *node)
     return is_one;
 }
 
-bool models_follow_is_due(const struct node *node, uint64_t step)
+uint64_t models_follow_least(const struct node *node)
 {
     const struct models_following *following = &node->models->following;
     uint64_t now_ns = node_now(node);
 
-    if (step > node->step && now_ns >= following->next_ns) return true;
-    if (now_ns < following->took_ns + NODE_PROGRESS_NS || step < node->step) return false;
-    return (step > node->step || !following->has_last) && are_all_leaving(node);
+    if (now_ns >= following->took_ns + NODE_PROGRESS_NS && are_all_leaving(node)) {
+        /* What the last round made of it counts no step. */
+        return following->has_last ? node->step + 1 : node->step;
+    }
+    return now_ns >= following->next_ns ? node->step + 1 : UINT64_MAX;
 }
 
 void models_follow(struct node *node)
