@@ -46,7 +46,7 @@ peer/session/settings.c @ unit_peer_settings @ a batch of its own has the rate o
 replica/optimizer/optimizer.c @ unit_replica_optimizer @ a usual rate does not follow the batch @ s/ratio < 1 \? ratio : sqrt\(ratio\)/1/
 gossip/membership/keep.c @ sim_keepers @ graphs are made with who does not train @ s/if \(member_brief\(member\)->is_keeper\) continue;//
 peer/node/lane/train.c @ sim_keepers @ the last to train is gone before its model is kept @ s/ \&\& !models_stay\(node\)//
-peer/node/models/keeper.c @ sim_keepers @ what is kept lacks the last round @ s/\|\| !following->has_last\)/)/
+peer/node/models/keeper.c @ sim_keepers @ what is kept lacks the last round @ s/return following->has_last \? node->step \+ 1 : node->step;/return node->step + 1;/
 peer/node/rounds/round.c @ sim_keepers @ who does not train is waited for at the start @ s/if \(other->is_keeper\) return false;//
 peer/session/settings.c @ unit_peer_settings @ a goal of its own is one of several @ s/kind == GOAL \&\& own_goal\)/kind == GOAL \&\& !own_goal)/
 peer/session/settings.c @ unit_peer_settings @ the path of the data is told @ s/return is_everywhere\(text\) . text : NULL;/return text;/

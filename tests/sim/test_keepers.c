@@ -138,6 +138,36 @@ static void those_who_train_come_to_the_same_bits(void **state)
     }
 }
 
+/* The first two are at their goals, and wait for the third, when the keeper fetches the model: with
+ * all of their steps, and without the last round. It fetches it once more. */
+static void what_is_kept_has_the_last_round(void **state)
+{
+    static const double speeds[PEERS] = {1, 1, 0.9, 1, 1, 1};
+
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        const struct cluster_options options = {.peers = PEERS,
+                                                .seed = seed,
+                                                .averaging = "local-sgd:H=16",
+                                                .latency_ns = NS_PER_MS,
+                                                .values = VALUES,
+                                                .steps = GOAL,
+                                                .step_cost_ns = 44 * NS_PER_MS,
+                                                .speeds = speeds,
+                                                .start_with = TRAINERS,
+                                                .learner = watched};
+        struct cluster *cluster = cluster_create(&options);
+        float kept[VALUES];
+
+        cluster_set_keeper(cluster, KEEPER);
+        swarm_start(cluster, KEEPER + 1);
+        check_seed(seed, cluster_run_until(cluster, have_trainers_ended, NULL, 60 * NS_PER_S));
+        cluster_plane(cluster, KEEPER, kept);
+        check_seed(seed, apart(kept, seen.last) < 1e-4F);
+        cluster_destroy(cluster);
+    }
+}
+
 static struct cluster *swarm(const char *averaging, uint64_t seed)
 {
     const struct cluster_options options = {.peers = PEERS,
@@ -296,6 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(those_who_train_come_to_the_same_bits),
+        cmocka_unit_test(what_is_kept_has_the_last_round),
         cmocka_unit_test(what_they_made_outlives_those_who_train),
         cmocka_unit_test(a_keeper_that_dies_hurts_nobody),
         cmocka_unit_test(who_keeps_is_not_waited_for),
