@@ -528,6 +528,23 @@ static enum rc match_budget(const struct strategy *strategy, struct fault *why)
         strategy->name, strategy->exchange->name, strategy->rule->name);
 }
 
+/* A period in steps that all members of a round have in common. */
+static enum rc match_period(const struct strategy *strategy, struct fault *why)
+{
+    const char *reason = NULL;
+
+    if (strategy->block_steps == 0) return RC_OK;
+    if (strategy->every_ns > 0) {
+        reason = "its periods are steps, of which the loss says how many; use --pace every=STEPS "
+                 "for the first, or --averaging local-sgd";
+    } else if (!strategy->exchange->is_group && !strategy->exchange->is_graph) {
+        reason = "its period is one that all members of a round have in common, and two that meet "
+                 "go each by its own; use --exchange group or edges";
+    }
+    if (reason == NULL) return RC_OK;
+    return fault_set(why, RC_USAGE, "--averaging %s: %s", strategy->name, reason);
+}
+
 /* Answers are given anew for each round: what a rule or a push keeps from round to round would be
  * of answers that nobody gives any more. */
 static enum rc match_answers(struct strategy *strategy, struct fault *why)
@@ -661,6 +678,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_rule(strategy, why);
     if (rc == RC_OK) rc = match_accelerated(strategy, why);
     if (rc == RC_OK) rc = match_budget(strategy, why);
+    if (rc == RC_OK) rc = match_period(strategy, why);
     if (rc == RC_OK) rc = match_answers(strategy, why);
     if (rc == RC_OK) rc = match_parts(strategy, why);
     if (rc == RC_OK) rc = match_fragments(specs, strategy, why);

@@ -100,6 +100,17 @@ static const struct method methods[] = {
      .exchange = &exchange_group,
      .rule = &rule_mean,
      .settings = {STEPS_H, {.key = "switch", .kind = SETTING_SWITCH}}},
+    /* The mean every H steps (20), of which there are fewer the lower the loss of the last block of
+     * steps (400) is, waiting for it: H=N (the first), block=N. Wang and Joshi 2018,
+     * arXiv:1810.08313. */
+    {.name = "adacomm",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 20,
+     .block_steps = 400,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .settings = {STEPS_H, {.key = "block", .kind = SETTING_BLOCK}}},
     /* Meet one other half way, at every step if it has time, without waiting: H=N. Lian et al.
      * 2018, arXiv:1710.06952. */
     {.name = "ad-psgd",
@@ -119,6 +130,17 @@ static const struct method methods[] = {
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_PAIRS},
      .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}}},
+    /* As ad-psgd, but nobody begins a step that is more than s (4) ahead of the slowest neighbour:
+     * s=N, H=N (1). Ho et al. 2013, NIPS, without a server. */
+    {.name = "ssp",
+     .is_averaging = true,
+     .every_steps = 1,
+     .is_bounded = true,
+     .lead_steps = 4,
+     .exchange = &exchange_pair,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {{.key = "s", .kind = SETTING_LEAD}, STEPS_H}},
     /* Every H steps (16) the mean of one line of a grid of peers, another dimension each time:
      * H=N. Ryabinin et al. 2021, arXiv:2103.03239. */
     {.name = "moshpit",

@@ -13,6 +13,8 @@ enum setting_kind {
     SETTING_PUSH,      /* elastic: steps between rounds, where pulls have a period of their own */
     SETTING_PULL,      /* elastic: of the pulls */
     SETTING_SWITCH,    /* steps before which every step has a round */
+    SETTING_BLOCK,     /* steps of which the loss says what the period is */
+    SETTING_LEAD,      /* steps that nobody is ahead by */
     SETTING_RATE,      /* of the rule */
     SETTING_MOMENTUM,  /* of the rule */
     SETTING_QUASI,     /* momentum of the mixed model's movement */
@@ -64,7 +66,9 @@ struct method {
     bool tracks;
     float quasi_global;
     const char *optimizer; /* that goes with it, if none is given; or NULL */
-    uint64_t every_steps, switch_steps, stale_steps;
+    uint64_t every_steps, block_steps, switch_steps, stale_steps;
+    bool is_bounded;
+    uint64_t lead_steps;
     double chance, budget;
     bool steps_by_weight, at_end;
     bool mixes_answers;

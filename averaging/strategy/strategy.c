@@ -181,6 +181,10 @@ static uint64_t *steps_of(struct strategy *strategy, enum setting_kind kind)
         return &strategy->pull_steps;
     case SETTING_SWITCH:
         return &strategy->switch_steps;
+    case SETTING_BLOCK:
+        return &strategy->block_steps;
+    case SETTING_LEAD:
+        return &strategy->lead_steps;
     case SETTING_STALE:
         return &strategy->stale_steps;
     case SETTING_BURN:
@@ -222,6 +226,12 @@ static float *share_of(struct strategy *strategy, enum setting_kind kind)
     }
 }
 
+/* Counts of steps of which 0 says something. */
+static bool may_be_none(enum setting_kind kind)
+{
+    return kind == SETTING_BURN || kind == SETTING_LEAD;
+}
+
 /* One key=value of `spec`, both already cut out. */
 static enum rc apply_setting(const char *spec, const struct setting *setting, const char *value,
                              struct strategy *strategy, struct fault *why)
@@ -229,7 +239,10 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     uint64_t *steps = steps_of(strategy, setting->kind);
     float *share = share_of(strategy, setting->kind);
 
-    if (setting->kind == SETTING_BURN && strcmp(value, "0") == 0) return RC_OK;
+    if (may_be_none(setting->kind) && strcmp(value, "0") == 0) {
+        *steps = 0;
+        return RC_OK;
+    }
     if (steps != NULL) return parse_steps("--averaging", spec, value, steps, why);
     if (setting->kind == SETTING_MOMENTUM) strategy->rule_settings.has_momentum = true;
     if (share != NULL) return parse_share(spec, value, setting, share, why);
@@ -287,7 +300,7 @@ static enum rc find_setting(const char *spec, const char *text, const struct met
 
 /* A setting given twice, or two that say the same thing in two ways. `given`: a bit a kind. */
 static enum rc check_given(const char *spec, const char *text, const char *key,
-                           enum setting_kind kind, uint32_t *given, struct fault *why)
+                           enum setting_kind kind, uint64_t *given, struct fault *why)
 {
     static const struct {
         enum setting_kind kind, other;
@@ -295,11 +308,11 @@ static enum rc check_given(const char *spec, const char *text, const char *key,
                   {SETTING_SHARE, SETTING_RATE},
                   {SETTING_EVERY, SETTING_PUSH},
                   {SETTING_EVERY, SETTING_PULL}};
-    uint32_t bad = UINT32_C(1) << kind;
+    uint64_t bad = UINT64_C(1) << kind;
 
     for (size_t i = 0; i < ARRAY_COUNT(either); i++) {
-        if (either[i].kind == kind) bad |= UINT32_C(1) << either[i].other;
-        if (either[i].other == kind) bad |= UINT32_C(1) << either[i].kind;
+        if (either[i].kind == kind) bad |= UINT64_C(1) << either[i].other;
+        if (either[i].other == kind) bad |= UINT64_C(1) << either[i].kind;
     }
     if ((*given & bad) != 0) {
         return fault_set(why, RC_USAGE,
@@ -307,7 +320,7 @@ static enum rc check_given(const char *spec, const char *text, const char *key,
                          "says; give one of them",
                          spec, (size_t)(text - spec) + 1, key);
     }
-    *given |= UINT32_C(1) << kind;
+    *given |= UINT64_C(1) << kind;
     return RC_OK;
 }
 
@@ -319,7 +332,7 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
     char copy[SPEC_MAX], key[SPEC_MAX];
     const char *value = NULL;
     const struct setting *setting = NULL;
-    uint32_t given = 0;
+    uint64_t given = 0;
     enum rc rc = RC_OK;
 
     if (method->settings[0].key == NULL) {
@@ -344,16 +357,17 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
 static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
 {
     static const struct word_synonym synonyms[] = {
-        {"fedavg", "local-sgd"},    {"federated", "local-sgd"},
-        {"local", "local-sgd"},     {"local-adam", "des-loc"},
-        {"ddp", "allreduce"},       {"sync", "allreduce"},
-        {"horovod", "allreduce"},   {"gossip", "ad-psgd"},
-        {"decentralized", "dpsgd"}, {"hivemind", "moshpit"},
-        {"demo", "sparseloco"},     {"dgc", "sparseloco"},
-        {"sgp", "push-sum"},        {"downpour", "easgd"},
-        {"choco-sgd", "choco"},     {"soup", "one-shot"},
-        {"mirror", "choco"},        {"population", "pbt"},
-        {"distill", "codistill"},   {NULL, NULL},
+        {"fedavg", "local-sgd"},      {"federated", "local-sgd"},
+        {"local", "local-sgd"},       {"local-adam", "des-loc"},
+        {"ddp", "allreduce"},         {"sync", "allreduce"},
+        {"horovod", "allreduce"},     {"gossip", "ad-psgd"},
+        {"decentralized", "dpsgd"},   {"hivemind", "moshpit"},
+        {"demo", "sparseloco"},       {"dgc", "sparseloco"},
+        {"sgp", "push-sum"},          {"downpour", "easgd"},
+        {"choco-sgd", "choco"},       {"soup", "one-shot"},
+        {"mirror", "choco"},          {"population", "pbt"},
+        {"distill", "codistill"},     {"adaptive", "adacomm"},
+        {"stale-synchronous", "ssp"}, {NULL, NULL},
     };
     const char *names[METHODS_MAX];
     char hint[WORD_HINT_BYTES];
@@ -413,7 +427,10 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->has_feedback = method->feedback_decay > 0;
     strategy->feedback_decay = method->feedback_decay;
     strategy->every_steps = method->every_steps;
+    strategy->block_steps = method->block_steps;
     strategy->switch_steps = method->switch_steps;
+    strategy->is_bounded = method->is_bounded;
+    strategy->lead_steps = method->lead_steps;
     strategy->stale_steps = method->stale_steps;
     strategy->at_end = method->at_end;
     strategy->chance = method->chance;

@@ -42,10 +42,15 @@ struct strategy {
     struct population_settings population; /* of that; every_steps is below */
     uint64_t every_steps;                  /* pace: a round every so many optimizer steps (H) */
     uint64_t switch_steps;                 /* post-local: a round at every step before this one */
+    uint64_t block_steps; /* the period follows the loss, from block to block of so many steps, and
+                             every_steps is the first: averaging/strategy/period.h; 0: it stays */
     uint64_t pull_steps;  /* elastic: the model is pulled between rounds as well, at every so
                              manieth step after one; 0: it is not */
     bool waits;           /* no step is taken between a round's snapshot and its result */
     bool overlaps;        /* steps are, but none past the border at which the next round is due */
+    bool is_bounded;      /* nobody begins a step that is more than `lead_steps` after the last of
+                             the slowest neighbour: peer/node/rounds/lead.c */
+    uint64_t lead_steps;
     bool joins_others;    /* group: what another proposes is joined after a few own steps: H is of
                              whoever is first */
     uint32_t quorum;      /* group: a round that fewer members join is not begun; 0: two do */

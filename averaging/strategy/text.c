@@ -78,6 +78,10 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
         snprintf(text, cap, "every %.9g s", (double)strategy->every_ns * 1e-9);
     } else if (strategy->chance > 0) {
         snprintf(text, cap, "after a step with probability %g", strategy->chance);
+    } else if (strategy->block_steps > 0) {
+        snprintf(text, cap, "every %llu steps at first, then by the loss of each %llu",
+                 (unsigned long long)strategy->every_steps,
+                 (unsigned long long)strategy->block_steps);
     } else if (strategy->every_steps == 1) {
         snprintf(text, cap, "every step");
     } else {
@@ -152,7 +156,7 @@ void strategy_describe(struct strategy *strategy)
 {
     char momentum[48] = "";
     char topology[TOPOLOGY_TEXT], pace[128], rule[96], exchange[16], waits[96] = "", answers[160];
-    char robust[32] = "clip";
+    char robust[32] = "clip", lead[64] = "";
     char part[40], share[32] = "", merged[48] = "", moments[96], drawn[40] = "";
     bool is_group = strategy->exchange->is_group;
 
@@ -198,6 +202,10 @@ void strategy_describe(struct strategy *strategy)
     } else if (!strategy->clips) {
         robust[0] = '\0';
     }
+    if (strategy->is_bounded) {
+        snprintf(lead, sizeof lead, ", at most %llu steps ahead of the slowest",
+                 (unsigned long long)strategy->lead_steps);
+    }
     if (strategy->budget > 0) {
         snprintf(drawn, sizeof drawn, ", %g of its matchings", strategy->budget);
     }
@@ -206,8 +214,8 @@ void strategy_describe(struct strategy *strategy)
                  (double)strategy->quasi_global);
     }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s%s, exchange %s over %s%s, codec %s, rule %s%s%s%s%s%s%s", strategy->name,
-             pace, part, waits, exchange, topology, drawn, strategy->codec_text, rule, merged,
+             "%s: %s%s%s%s, exchange %s over %s%s, codec %s, rule %s%s%s%s%s%s%s", strategy->name,
+             pace, lead, part, waits, exchange, topology, drawn, strategy->codec_text, rule, merged,
              answers, momentum, robust[0] == '\0' ? "" : ", robust ", robust, moments);
 }
 

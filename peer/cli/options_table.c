@@ -375,7 +375,8 @@ const struct option_row option_rows[] = {
 
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
-     "none, one-shot, local-sgd, des-loc, allreduce, post-local, ad-psgd, swarmsgd, moshpit, bmuf, "
+     "none, one-shot, local-sgd, des-loc, allreduce, post-local, adacomm, ad-psgd, swarmsgd, ssp, "
+     "moshpit, bmuf, "
      "slowmo, "
      "diloco, muloco, streaming-diloco, decoupled-diloco, sparseloco, sparta, loscar, easgd, "
      "dpsgd, matcha, "

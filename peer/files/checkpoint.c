@@ -20,6 +20,7 @@
 #define EXCHANGE   "peer.exchange"
 #define INPUT      "peer.input"
 #define POPULATION "peer.population"
+#define PERIOD     "peer.period"
 /* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot, and who averages. */
 #define ONCE        "once"
 #define METHOD      "method"
@@ -106,6 +107,56 @@ static enum rc load_population(const struct tensor_file *file,
     return RC_OK;
 }
 
+enum {
+    PERIOD_STEPS,
+    PERIOD_LOSS,
+    PERIOD_FIRST,
+    PERIOD_OWN_STEPS,
+    PERIOD_SUM,
+    PERIOD_SUM_STEPS,
+    PERIOD_OWED,
+    PERIOD_LATE,
+    PERIOD_WORDS
+};
+
+/* Losses to the bit. */
+static enum rc add_period(const struct checkpoint *checkpoint, struct tensor_file *file)
+{
+    const struct period *period = &checkpoint->period;
+    uint64_t words[PERIOD_WORDS] = {[PERIOD_STEPS] = period->steps,
+                                    [PERIOD_OWN_STEPS] = period->own.steps,
+                                    [PERIOD_SUM_STEPS] = period->loss_steps,
+                                    [PERIOD_OWED] = period->is_owed,
+                                    [PERIOD_LATE] = period->is_late};
+
+    if (!checkpoint->has_period) return RC_OK;
+    memcpy(&words[PERIOD_LOSS], &period->own.loss, sizeof period->own.loss);
+    memcpy(&words[PERIOD_FIRST], &period->own.first, sizeof period->own.first);
+    memcpy(&words[PERIOD_SUM], &period->loss_sum, sizeof period->loss_sum);
+    return tensor_file_add_u64_copy(file, PERIOD, words, PERIOD_WORDS);
+}
+
+static enum rc load_period(const struct tensor_file *file, struct checkpoint *checkpoint)
+{
+    const struct tensor_view *view = tensor_file_find(file, PERIOD);
+    struct period *period = &checkpoint->period;
+    uint64_t words[PERIOD_WORDS];
+
+    if (view == NULL) return RC_OK;
+    if (strcmp(view->dtype, "U64") != 0 || view->bytes_count != sizeof words) return RC_FORMAT;
+    memcpy(words, view->bytes, sizeof words);
+    checkpoint->has_period = true;
+    *period = (struct period){.steps = words[PERIOD_STEPS],
+                              .own.steps = words[PERIOD_OWN_STEPS],
+                              .loss_steps = words[PERIOD_SUM_STEPS],
+                              .is_owed = words[PERIOD_OWED] != 0,
+                              .is_late = words[PERIOD_LATE] != 0};
+    memcpy(&period->own.loss, &words[PERIOD_LOSS], sizeof period->own.loss);
+    memcpy(&period->own.first, &words[PERIOD_FIRST], sizeof period->own.first);
+    memcpy(&period->loss_sum, &words[PERIOD_SUM], sizeof period->loss_sum);
+    return RC_OK;
+}
+
 static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *learner,
                         struct tensor_file *file)
 {
@@ -129,6 +180,7 @@ static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *lea
         rc = tensor_file_set(file, METHOD, checkpoint->method);
     }
     if (rc == RC_OK) rc = add_population(&checkpoint->population, file);
+    if (rc == RC_OK) rc = add_period(checkpoint, file);
     if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     view.shape[0] = checkpoint->exchange_bytes;
     view.bytes = checkpoint->exchange;
@@ -330,6 +382,7 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     checkpoint->round = values[COUNT_ROUND];
     checkpoint->own_steps = values[COUNT_OWN_STEPS];
     if (load_population(file, &checkpoint->population) != RC_OK) return RC_FORMAT;
+    if (load_period(file, checkpoint) != RC_OK) return RC_FORMAT;
     if (exchange == NULL || exchange->bytes_count == 0) return RC_OK;
     checkpoint->exchange = mem_alloc(exchange->bytes_count);
     if (checkpoint->exchange == NULL) return RC_NOMEM;

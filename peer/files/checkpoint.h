@@ -8,6 +8,7 @@
 #define GRAPEVINE_PEER_FILES_CHECKPOINT_H
 
 #include "averaging/rule/rule.h"
+#include "averaging/strategy/period.h"
 #include "peer/env/env.h"
 #include "peer/round/round.h"
 #include "replica/learners/learner.h"
@@ -39,6 +40,8 @@ struct checkpoint {
     bool has_input;      /* after a load: how the input is normalised was in it */
     uint64_t once_steps; /* one-shot: own_steps when its one average was made; 0: it was not */
     struct checkpoint_population population;
+    bool has_period; /* a period that follows the loss */
+    struct period period;
     uint8_t *exchange; /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;
     /* What the averaging rule keeps between rounds, planes of rule_values each (rule.h). */

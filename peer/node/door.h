@@ -19,6 +19,13 @@ struct ration {
     uint32_t used;
 };
 
+/* How far it is, where steps go by that: see node/rounds/lead.c. */
+struct lead_of {
+    bool counts, is_out;   /* it is reckoned with; it had us wait too long, and moves no more */
+    uint64_t step, missed; /* as it said; what it is credited with, and need not make up */
+    uint64_t since_ns, until_ns; /* it is waited for; 0: it is not */
+};
+
 /* A peer with an open link. */
 struct neighbour {
     struct peer_id id;
@@ -26,7 +33,7 @@ struct neighbour {
     bool has_progress;
     struct message_progress progress;
     bool has_score;
-    struct message_score score; /* of `--averaging pbt` */
+    struct message_score score; /* of `--averaging pbt`, or of `adacomm` */
     bool is_relayed;            /* linked through a relay */
     bool is_keeper;             /* it does not train */
     uint64_t place;             /* the host that it is on, as far as its address tells */
@@ -46,6 +53,7 @@ struct neighbour {
     uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
     uint64_t stray_bytes,
         stray_ns; /* DATA it was not allowed to send, and when the last of it came */
+    struct lead_of lead;
     uint64_t late_bytes, late_after; /* DATA of no round that runs, after so many of our rounds */
 };
 

@@ -129,7 +129,8 @@ struct node_report {
     double rate, decay, score; /* the latter a loss; NaN: none yet */
     char line[20];             /* who has copied from whom, to the beginning, has the same */
     uint64_t copies, copies_refused;
-    bool has_weight; /* the method pushes; see exchange_counts */
+    uint64_t period_steps; /* from round to round, where that follows the loss; 0: it does not */
+    bool has_weight;       /* the method pushes; see exchange_counts */
     double weight, custody_weight;
     uint64_t shares_returned, shares_lost;
     struct round_guard guard; /* what --robust did */
@@ -137,6 +138,8 @@ struct node_report {
 
 /** What --robust did, as status and metrics.jsonl have it. */
 void node_report_guard(const struct node_report *report, struct json *json);
+/** Likewise of a period that follows the loss; nothing with other methods. */
+void node_report_period(const struct node_report *report, struct json *json);
 /** Likewise of population-based training; nothing with other methods. */
 void node_report_population(const struct node_report *report, struct json *json);
 

@@ -29,6 +29,8 @@ void rounds_begin_count(struct node *node);
 struct round_stats rounds_stats(const struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool rounds_wait(const struct node *node);
+/** No step may be taken now, as this peer is as far ahead of the slowest as the method lets it. */
+bool rounds_is_ahead(const struct node *node);
 /** Steps to the next border at which a round may be due. UINT64_MAX: there is none. */
 uint64_t rounds_steps_until(const struct node *node);
 /** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
@@ -55,6 +57,15 @@ bool rounds_is_far(const struct node *node, const struct neighbour *neighbour);
 void rounds_far_is_over(struct node *node, struct neighbour *neighbour);
 /** A message of the round family from a neighbour, if it may be heard. */
 void rounds_on_message(struct node *node, struct peer_id from, const struct message *message);
+
+/* node/rounds/adapt.c: periods that follow the loss */
+/** Steps from one round to the next as of now; 0: rounds go by time. */
+uint64_t rounds_every(const struct node *node);
+bool rounds_are_adaptive(const struct node *node);
+/** Steps were taken. */
+void rounds_stepped(struct node *node, const struct train_report *report);
+/** What this peer says of the loss and the period, if it does. NULL: to all. */
+void rounds_tell_period(struct node *node, const struct peer_id *to);
 
 /* node/rounds/outcome.c: what became of pair rounds, through a common neighbour */
 /** A message of that kind, which is then used up. */

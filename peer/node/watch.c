@@ -67,6 +67,7 @@ void node_report(const struct node *node, struct node_report *report)
         .rounds_missed = rounds_overdue_missed(node),
         .staleness = rounds_staleness(node),
         .last_abort_reason = stats.counts.last_abort,
+        .period_steps = rounds_are_adaptive(node) ? rounds_every(node) : 0,
         .has_weight = stats.counts.has_weight,
         .weight = stats.counts.weight,
         .custody_weight = stats.counts.custody_weight,
@@ -338,6 +339,11 @@ void node_report_population(const struct node_report *report, struct json *json)
     json_set_count(json, "copies_refused", report->copies_refused);
 }
 
+void node_report_period(const struct node_report *report, struct json *json)
+{
+    if (report->period_steps > 0) json_set_count(json, "period_steps", report->period_steps);
+}
+
 /* What only some methods have. */
 static void set_method(const struct node_report *report, struct json *json)
 {
@@ -347,6 +353,7 @@ static void set_method(const struct node_report *report, struct json *json)
         json_set_count(json, "shares_returned", report->shares_returned);
         json_set_count(json, "shares_lost", report->shares_lost);
     }
+    node_report_period(report, json);
     node_report_population(report, json);
 }
 

@@ -161,6 +161,8 @@ static const struct {
     {"custody_weight", "custody_weight", "gauge", "Weight sent and not acknowledged."},
     {"shares_returned", "shares_returned_total", "counter", "Shares that came back."},
     {"shares_lost", "shares_lost_total", "counter", "Shares whose receiver stayed away."},
+    {"period_steps", "period_steps", "gauge",
+     "Steps from one round to the next, where that follows the loss (adacomm)."},
     {"learning_rate", "learning_rate", "gauge", "With which it trains (pbt)."},
     {"validation_loss", "validation_loss", "gauge", "On samples kept apart (pbt)."},
     {"copies", "copies_total", "counter", "Models of others that it took over (pbt)."},

@@ -3,7 +3,7 @@
 # with a checkpoint from which the first goes on. They train until stopped.
 source "$(dirname "$0")/lib.sh"
 
-methods=("des-loc:H=8" "noloco:H=8" "async-diloco:H=8" "gasloc:H=8" "muloco:H=8" "qg-dsgdm:H=4" "swarmsgd:p=0.2" "choco:H=4" "dpsgd:H=4"
+methods=("adacomm:H=16,block=200" "ssp:s=4,H=4" "des-loc:H=8" "noloco:H=8" "async-diloco:H=8" "gasloc:H=8" "muloco:H=8" "qg-dsgdm:H=4" "swarmsgd:p=0.2" "choco:H=4" "dpsgd:H=4"
     "streaming-diloco:H=16,P=4,tau=2" "decoupled-diloco:H=16,P=4,tau=2" "sparta:H=2,p=0.1" "loscar:H=4")
 for method in "${methods[@]}"; do
     DOING="--averaging $method"

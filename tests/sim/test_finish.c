@@ -121,10 +121,10 @@ static void all_methods_end_closer(void **state)
     (void)state;
     /* A part of the others at a time, or a part of the way. */
     static const char *const methods[] = {
-        "ad-psgd",     "swarmsgd",      "ad-psgd:H=16", "moshpit:H=16", "easgd",
-        "dpsgd",       "choco",         "d2",           "push-sum",     "osgp",
-        "gosgd:p=0.1", "aeasgd",        "eamsgd",       "noloco",       "async-diloco",
-        "gasloc",      "push-sum:H=16", "sparta:p=0.1", "matcha",       "gossipgrad"};
+        "ad-psgd", "swarmsgd",   "ad-psgd:H=16", "moshpit:H=16", "easgd",         "dpsgd",
+        "choco",   "d2",         "push-sum",     "osgp",         "gosgd:p=0.1",   "aeasgd",
+        "eamsgd",  "noloco",     "async-diloco", "gasloc",       "push-sum:H=16", "sparta:p=0.1",
+        "matcha",  "gossipgrad", "ssp"};
 
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         create(m + 1, methods[m], NULL);

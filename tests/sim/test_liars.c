@@ -303,10 +303,10 @@ static void the_table(void **state)
     (void)state;
     if (getenv("LONG") == NULL) skip();
     snprintf(methods, sizeof methods, "%s",
-             word("METHODS",
-                  "local-sgd:H=2 des-loc:H=2 diloco:H=4 moshpit:H=2 ad-psgd:H=2 "
-                  "noloco:H=4 async-diloco:H=4 gasloc:H=4 dpsgd qg-dsgdm matcha "
-                  "d2 gradient-tracking choco push-sum gossipgrad gosgd sparseloco:H=4"));
+             word("METHODS", "local-sgd:H=2 des-loc:H=2 diloco:H=4 moshpit:H=2 ad-psgd:H=2 "
+                             "noloco:H=4 async-diloco:H=4 gasloc:H=4 dpsgd qg-dsgdm matcha "
+                             "d2 gradient-tracking choco push-sum gossipgrad gosgd sparseloco:H=4 "
+                             "adacomm:H=4,block=80 ssp:H=2"));
     for (char *method = strtok_r(methods, " ", &save); method != NULL;
          method = strtok_r(NULL, " ", &save)) {
         rows_of(method);

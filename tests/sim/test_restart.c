@@ -75,10 +75,23 @@ static double seconds_until_all_have_mixed(const char *averaging, uint64_t seed)
  * and may be too far from it to be averaged. Once every second swarm waited 20 s and more. */
 static void old_and_new_peers_mix_soon(void **state)
 {
-    static const char *const methods[] = {
-        "dpsgd:H=4",       "choco:H=4",    "local-sgd:H=16",    "ad-psgd",     "d2:H=4",
-        "push-sum:H=4",    "moshpit:H=16", "diloco:H=16",       "noloco:H=16", "gasloc:H=16",
-        "sparseloco:H=16", "des-loc:H=16", "async-diloco:H=16", "matcha:H=4",  "gossipgrad:H=4"};
+    static const char *const methods[] = {"dpsgd:H=4",
+                                          "choco:H=4",
+                                          "local-sgd:H=16",
+                                          "ad-psgd",
+                                          "d2:H=4",
+                                          "push-sum:H=4",
+                                          "moshpit:H=16",
+                                          "diloco:H=16",
+                                          "noloco:H=16",
+                                          "gasloc:H=16",
+                                          "sparseloco:H=16",
+                                          "des-loc:H=16",
+                                          "async-diloco:H=16",
+                                          "matcha:H=4",
+                                          "gossipgrad:H=4",
+                                          "adacomm:H=16,block=100",
+                                          "ssp"};
     const bool is_long = getenv("LONG") != NULL;
 
     (void)state;

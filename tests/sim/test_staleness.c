@@ -80,7 +80,8 @@ static void no_answer_is_older_than_the_method_says(void **state)
                  {"gasloc:H=4", 0},          {"qg-dsgdm:H=2", 0},
                  {"diloco:H=40,tau=8", 8},   {"sparseloco:H=40,tau=8", 8},
                  {"sparta:p=0.1,tau=6", 6},  {"loscar:H=40,tau=7", 7},
-                 {"sparta:p=0.1,tau=0", 0},  {"des-loc:H=4", 0}};
+                 {"sparta:p=0.1,tau=0", 0},  {"des-loc:H=4", 0},
+                 {"adacomm:H=4,block=50", 0}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint64_t seen = most_with(cases[i].averaging);

@@ -57,7 +57,9 @@ static void trace_idle(struct node *node)
     if (node->state < NODE_TRAINING) {
         what = "a model";
     } else if (node->state == NODE_TRAINING && !node->goal.is_reached) {
-        what = rounds_wait_for_peers(node) ? "peers" : "a round";
+        what = rounds_wait_for_peers(node) ? "peers"
+               : rounds_is_ahead(node)     ? "a slower peer"
+                                           : "a round";
         if (node_now(node) < node->lane->paced_ns) what = "--step-time";
     }
     trace_wait(node, what);

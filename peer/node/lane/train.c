@@ -196,6 +196,7 @@ static void trained(struct node *node, struct border_job *job)
     node->model_samples += job->report.samples - node->samples;
     node->samples = job->report.samples;
     watch_steps(node, &job->report);
+    rounds_stepped(node, &job->report);
     length_ns /= job->report.steps;
     node->step_ns = node->step_ns == 0 ? length_ns : (3 * node->step_ns + length_ns) / 4;
     lane_left_stepped(node);

@@ -231,7 +231,7 @@ static bool is_fresh(const struct node *node)
  * begun by itself has next to nothing to mix in. */
 static uint64_t far_step(const struct node *node)
 {
-    uint64_t every = strategy_every(node->options.strategy, node->step);
+    uint64_t every = rounds_every(node);
 
     if (is_fresh(node)) return 2 * (node->step + every) + 1;
     return node->step + NODE_ROUNDS_MISSED_MAX * every + 1;

@@ -34,7 +34,10 @@ void models_tell(struct node *node, const struct peer_id *to)
     if (models_are_last(node)) message.as.progress.is_settled = true;
     message.as.progress.left_ms = lane_left_ms(node);
     models_input_fill(node, &message.as.progress);
-    if (to != NULL) models_population_tell(node, to);
+    if (to != NULL) {
+        models_population_tell(node, to);
+        rounds_tell_period(node, to);
+    }
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {

@@ -129,7 +129,7 @@ void models_population_hear(struct node *node, struct peer_id from,
 {
     struct neighbour *neighbour = door_neighbour(node, from);
 
-    if (!models_are_population(node) || neighbour == NULL) return;
+    if (neighbour == NULL || (!models_are_population(node) && !rounds_are_adaptive(node))) return;
     neighbour->score = *score;
     neighbour->has_score = true;
 }

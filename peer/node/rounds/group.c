@@ -85,15 +85,14 @@ static bool joins_others(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
     uint64_t since = node->step - node->rounds->mixed_step;
 
-    return strategy->joins_others && since > 0 &&
-           JOIN_SHARE * since >= strategy_every(strategy, node->step) &&
+    return strategy->joins_others && since > 0 && JOIN_SHARE * since >= rounds_every(node) &&
            round_is_invited(node->round);
 }
 
 /* Nothing is due yet, but what another proposes may be joined already. */
 static bool is_early(const struct node *node)
 {
-    uint64_t every = strategy_every(node->options.strategy, node->step);
+    uint64_t every = rounds_every(node);
 
     if (joins_others(node)) return true;
     return is_patient(node) && had_long_job(node) && node->options.strategy->every_ns == 0 &&

@@ -3,6 +3,8 @@
 #ifndef GRAPEVINE_PEER_NODE_ROUNDS_INTERNAL_H
 #define GRAPEVINE_PEER_NODE_ROUNDS_INTERNAL_H
 
+#include "averaging/core/patience.h"
+#include "averaging/strategy/period.h"
 #include "gossip/overlay/graph.h"
 #include "gossip/overlay/matching.h"
 #include "gossip/overlay/topology.h"
@@ -26,6 +28,13 @@ struct rounds_busy {
     uint64_t moved_ns;              /* when an evaluation was last brought forward; 0: never */
 };
 
+/* How far this peer may run ahead of others, see lead.c. */
+struct rounds_lead {
+    struct patience patience;
+    bool is_held;
+    uint64_t told; /* all have heard of this step */
+};
+
 struct rounds {
     const struct pace_ops *inner, *outer;
     void *inner_state, *outer_state;
@@ -43,6 +52,11 @@ struct rounds {
     bool has_started, is_wait_told; /* training: see start_with */
     struct rounds_overdue overdue;
     struct rounds_busy busy;
+    struct rounds_lead lead;
+    struct period period;               /* where it follows the loss, see adapt.c */
+    uint64_t periods, turned;           /* begun in this life; as of its last turn */
+    struct period_told told[LINKS_MAX]; /* by others, as the period began */
+    uint32_t told_count;
 };
 
 /* Groups of a swarm that is not linked in full, those of the rounds to come; see draws.c. All zero:
@@ -82,6 +96,26 @@ uint64_t rounds_samples_since(const struct node *node);
 /* carried.c */
 /** RC_NOMEM. */
 MUST_USE enum rc rounds_create_masks(struct node *node);
+
+/* adapt.c */
+void adapt_create(struct rounds *rounds, const struct strategy *strategy);
+/** A period begins: what others have said by then is what counts. */
+void adapt_hear(struct node *node);
+/** At a step border: what follows from it, once a period. */
+void adapt_turn(struct node *node);
+/** Another model was taken. */
+void adapt_join(struct node *node);
+void adapt_keep(const struct node *node, struct checkpoint *checkpoint);
+MUST_USE enum rc adapt_resume(struct node *node, const struct checkpoint *checkpoint,
+                              struct fault *why);
+
+/* lead.c */
+/** After every event: who is how far, and who is waited for no longer. */
+void lead_tick(struct node *node);
+/** So many steps may be taken now. UINT64_MAX: any number. */
+uint64_t lead_steps_left(const struct node *node);
+/** When a wait ends without an event. */
+uint64_t lead_next_ns(const struct node *node);
 
 /* busy.c */
 /** There is no round with it just now. */

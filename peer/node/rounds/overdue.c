@@ -44,8 +44,7 @@ static bool is_due(const struct node *node)
     if (strategy->every_ns > 0) {
         return node_now(node) >= overdue->ok_ns + OVERDUE_NS + 2 * strategy->every_ns;
     }
-    return round_is_active(node->round) ||
-           node->step >= overdue->ok_step + 2 * strategy_every(strategy, node->step);
+    return round_is_active(node->round) || node->step >= overdue->ok_step + 2 * rounds_every(node);
 }
 
 /* Members that have not said goodbye. */

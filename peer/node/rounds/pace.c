@@ -12,6 +12,7 @@ static const struct pace_ops *inner_of(const struct strategy *strategy)
 
 enum rc pace_create(struct rounds *rounds, const struct strategy *strategy)
 {
+    adapt_create(rounds, strategy);
     rounds->inner = inner_of(strategy);
     rounds->outer = strategy->at_end ? &pace_once : &pace_finish;
     rounds->inner_state = mem_alloc(rounds->inner->bytes);
@@ -31,7 +32,7 @@ bool pace_has_periods(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
-    return strategy->every_ns > 0 || strategy_every(strategy, node->step) > 0;
+    return strategy->every_ns > 0 || rounds_every(node) > 0;
 }
 
 bool pace_is_over(const struct node *node)
@@ -41,7 +42,7 @@ bool pace_is_over(const struct node *node)
     if (node->rounds->is_done) return true;
     if (strategy->every_ns > 0)
         return node_now(node) >= node->rounds->mixed_ns + strategy->every_ns;
-    return node->step >= node->rounds->mixed_step + strategy_every(strategy, node->step);
+    return node->step >= node->rounds->mixed_step + rounds_every(node);
 }
 
 /* The snapshot of the running round is so old; UINT64_MAX: there is none, or no matter how old. */
@@ -56,7 +57,7 @@ static uint64_t stale_left(const struct node *node)
 
 uint64_t pace_steps_left(const struct node *node)
 {
-    uint64_t every = strategy_every(node->options.strategy, node->step);
+    uint64_t every = rounds_every(node);
     uint64_t since = node->step - node->rounds->mixed_step, stale = stale_left(node);
     uint64_t left = since < every ? every - since : UINT64_MAX;
 
@@ -65,6 +66,7 @@ uint64_t pace_steps_left(const struct node *node)
 
 void pace_begin_period(struct node *node)
 {
+    adapt_hear(node);
     node->rounds->mixed_step = node->step;
     node->rounds->mixed_ns = node_now(node);
 }
@@ -87,7 +89,7 @@ uint64_t pace_period_ns(const struct node *node)
     uint64_t period_ns;
 
     if (strategy->every_ns > 0) return strategy->every_ns;
-    if (__builtin_mul_overflow(strategy_every(strategy, node->step), node->step_ns, &period_ns) ||
+    if (__builtin_mul_overflow(rounds_every(node), node->step_ns, &period_ns) ||
         period_ns > UINT64_MAX / 4) {
         return 0;
     }
@@ -99,7 +101,7 @@ uint64_t pace_count(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
 
     if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
-    return node->step / strategy_every(strategy, node->step) + node->rounds->last_made;
+    return node->step / rounds_every(node) + node->rounds->last_made;
 }
 
 /* ---- rounds ---- */

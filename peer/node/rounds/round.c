@@ -149,7 +149,7 @@ bool rounds_are_near(struct node *node, double ns)
         due = rounds->mixed_ns + strategy->every_ns;
         return due <= now_ns || (double)(due - now_ns) < ns;
     }
-    due = rounds->mixed_step + strategy_every(strategy, node->step);
+    due = rounds->mixed_step + rounds_every(node);
     step = node->step + 1; /* one is under way */
     return step >= due || (double)(due - step) * (double)node->step_ns < ns;
 }
@@ -174,14 +174,20 @@ bool rounds_are_common(const struct node *node)
     return node->rounds->inner->is_common;
 }
 
+bool rounds_is_ahead(const struct node *node)
+{
+    return lead_steps_left(node) == 0;
+}
+
 bool rounds_wait(const struct node *node)
 {
-    return node->round != NULL && node->rounds->inner->waits(node);
+    return node->round != NULL && (rounds_is_ahead(node) || node->rounds->inner->waits(node));
 }
 
 uint64_t rounds_steps_until(const struct node *node)
 {
-    return node->round == NULL ? UINT64_MAX : node->rounds->inner->steps_until(node);
+    if (node->round == NULL) return UINT64_MAX;
+    return node_earlier(lead_steps_left(node), node->rounds->inner->steps_until(node));
 }
 
 bool rounds_stay(struct node *node)
@@ -307,9 +313,10 @@ void rounds_begin_count(struct node *node)
  * later it would miss that round, and be behind when it comes to one. */
 void rounds_join(struct node *node)
 {
-    uint64_t every = strategy_every(node->options.strategy, node->step);
+    uint64_t every = rounds_every(node);
 
     node->rounds->mixed_step = every > 0 ? node->step - node->step % every : node->step;
+    adapt_join(node);
 }
 
 void rounds_tick(struct node *node)
@@ -322,6 +329,7 @@ void rounds_tick(struct node *node)
     has_started = round_has_started(node->round);
     if (has_started && !rounds->has_round_started) rounds->start_step = node->step;
     rounds->has_round_started = has_started;
+    lead_tick(node);
 }
 
 void rounds_begin(struct node *node)
@@ -331,6 +339,7 @@ void rounds_begin(struct node *node)
 
     if (node->round == NULL) return;
     if (rounds->inner->heard != NULL) rounds->inner->heard(node);
+    adapt_turn(node);
     if (!round_may_begin(node->round) || !rounds->outer->due(node)) return;
     rounds->outer->begin(node, ids, mixing_members(node, ids));
 }
@@ -351,6 +360,7 @@ uint64_t rounds_next_ns(const struct node *node)
     if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
     if (rounds->inner->next_ns != NULL) next = rounds->inner->next_ns(node);
     if (rounds->outer->next_ns != NULL) next = node_earlier(next, rounds->outer->next_ns(node));
+    next = node_earlier(next, lead_next_ns(node));
     return node_earlier(next, round_next_ns(node->round));
 }
 

@@ -7,6 +7,7 @@ void rounds_checkpoint(struct node *node, struct checkpoint *checkpoint)
 
     if (node->round == NULL) return;
     checkpoint->round = stats.counts.next_round;
+    adapt_keep(node, checkpoint);
     checkpoint->rule_values = node->mixed;
     if (!round_held_planes(node->round, checkpoint->held, &checkpoint->held_count) ||
         round_save(node->round, &checkpoint->exchange, &checkpoint->exchange_bytes) != RC_OK) {
@@ -47,7 +48,8 @@ enum rc rounds_resume(struct node *node, const struct checkpoint *checkpoint, st
     if (node->round == NULL) return RC_OK;
     round_set_lineage(node->round, node->lineage);
     round_set_number(node->round, checkpoint->round);
-    rc = restore_rule(node, checkpoint, why);
+    rc = adapt_resume(node, checkpoint, why);
+    if (rc == RC_OK) rc = restore_rule(node, checkpoint, why);
     if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
     if (rc == RC_MISMATCH) {
