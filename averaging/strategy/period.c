@@ -22,13 +22,15 @@ static double rounded(double loss)
 
 enum said { SAID_LOSS, SAID_FIRST, SAID_STEPS };
 
-/* Below 0: it says nothing of it. A count of steps is exact, as there are none above 2^53. */
-static double said_by(const struct period_told *told, enum said what, double steps_max)
+/* Below 0: it says nothing of it. Who says nothing of H is for what it is now: or before all have
+ * spoken, the first would decide. A count of steps is exact, as there are none above 2^53. */
+static double said_by(const struct period *period, const struct period_told *told, enum said what)
 {
-    if (what == SAID_STEPS)
-        return told->steps == 0 ? unknown : fmin((double)told->steps, steps_max);
-    if (what == SAID_LOSS) return is_known(told->loss) ? told->loss : unknown;
-    return is_known(told->first) && told->first > 0 ? told->first : unknown;
+    const double now = (double)period->steps, most = (double)period->first_steps;
+
+    if (what == SAID_STEPS) return told->steps == 0 ? now : fmin((double)told->steps, most);
+    if (!is_known(told->first) || told->first <= 0) return unknown;
+    return what == SAID_FIRST ? told->first : is_known(told->loss) ? told->loss : unknown;
 }
 
 /* The lower median of who says something; below 0: nobody does. `own`: NULL: only of others. */
@@ -40,7 +42,7 @@ static double median(const struct period *period, const struct period_told *own,
 
     for (size_t i = 0; i <= count; i++) {
         const struct period_told *told = i < count ? &others[i] : own;
-        double value = told == NULL ? unknown : said_by(told, what, (double)period->first_steps);
+        double value = told == NULL ? unknown : said_by(period, told, what);
         size_t at = known;
 
         if (value < 0) continue;
@@ -125,11 +127,12 @@ bool period_turn(struct period *period, const struct period_told *others, size_t
 {
     const struct period_told before = period->own;
     struct period_told *own = &period->own;
+    const bool is_silent = period->is_late && own->steps == 0;
     double steps;
 
     CHECK(count <= LINKS_MAX);
     note_first(period, others, count);
-    steps = median(period, own, others, count, SAID_STEPS);
+    steps = median(period, is_silent ? NULL : own, others, count, SAID_STEPS);
     if (steps >= 1) period->steps = (uint64_t)steps;
     if (own->steps == 0) own->steps = period->steps;
     if (period->is_owed) {

@@ -34,7 +34,7 @@
 /* What a member says; losses as float32 has them, or members would not agree to the last step. */
 struct period_told {
     double loss, first; /* of the last block, at the start; below 0 or not finite: not known */
-    uint64_t steps;     /* H that is right by it; 0: not known */
+    uint64_t steps;     /* H that is right by it; 0: what it is now */
 };
 
 /* Zeroed and given to period_init(); in checkpoints as it is, see peer/files/checkpoint.h. */
@@ -55,8 +55,8 @@ void period_join(struct period *period);
 bool period_resume(struct period *period, const struct period *kept);
 /** So many steps were taken. */
 void period_stepped(struct period *period, double loss_sum, uint64_t steps);
-/** One begins, with what `others` [count, LINKS_MAX at most] said last. True: `own` is
- *  to be said (again), as period_may_say() allows. */
+/** One begins, with what `others` [count, LINKS_MAX at most] said last, all 0: nothing. True: `own`
+ * is to be said (again), as period_may_say() allows. */
 bool period_turn(struct period *period, const struct period_told *others, size_t count);
 /** There is something to say. */
 bool period_may_say(const struct period *period);

@@ -302,7 +302,6 @@ static void it_survives_restarts_and_meets_who_is_late(void **state)
     if (getenv("LONG") != NULL) skip();
     cluster_run(cluster, 15 * NS_PER_S); /* checkpoints are written every 5 s */
     before = swarm_report(cluster, 0).period_steps;
-    printf("%llu\n", (unsigned long long)before);
     assert_true(before > 1 && before < 40);
     cluster_start(cluster, late, &first, 1);
     assert_true(cluster_run_until(cluster, has_period, &late, 20 * NS_PER_S));

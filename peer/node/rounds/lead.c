@@ -19,8 +19,8 @@
  * likes slows them down by that factor at most.
  *
  * Who is counted anew (linked, moving again, after a rest) and is so far behind that it could not
- * come within its credit is taken to be where this peer is: what it missed is credited to it, for
- * as long as it is behind. Loop thread only.
+ * come within its credit is taken to be where this peer is: what it missed is credited to it, until
+ * it has made up for that, or could within its credit. Loop thread only.
  */
 #include "peer/node/rounds/internal.h"
 
@@ -92,7 +92,8 @@ static void follow(struct node *node, struct neighbour *other)
     lead->step = progress->step;
     counts = models_holds(other, node->lineage) && !progress->is_done && !lead->is_out &&
              !patience_rests(&node->rounds->lead.patience, other->id, node_now(node));
-    if (counts && !lead->counts) lead->missed = is_out_of_reach(node, other) ? UINT64_MAX : 0;
+    if (counts && !lead->counts) lead->missed = UINT64_MAX;
+    if (!is_out_of_reach(node, other)) lead->missed = 0;
     if (clock_of(other) > node->step) {
         lead->missed = node->step > lead->step ? node->step - lead->step : 0;
     }

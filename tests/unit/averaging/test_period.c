@@ -183,6 +183,22 @@ static void one_liar_moves_little(void **state)
     }
 }
 
+/* The first who speaks decides nothing either: who has said nothing yet is for what is. */
+static void who_is_silent_keeps_what_is(void **state)
+{
+    const struct period_told others[] = {{0, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+    struct period period;
+
+    (void)state;
+    period_init(&period, FIRST, BLOCK);
+    (void)period_turn(&period, others, 3);
+    assert_int_equal(period.steps, FIRST);
+    step(&period, 4, FIRST);
+    (void)period_turn(&period, others, 3);
+    assert_int_equal(period.steps, FIRST);
+    assert_true(period.own.first == 4);
+}
+
 /* Who comes late has H at once, and says of the start what the others say: its own first loss would
  * have it take the swarm for one that has just begun. */
 static void who_comes_late_has_what_the_others_have(void **state)
@@ -253,6 +269,7 @@ int main(void)
         cmocka_unit_test(members_agree),
         cmocka_unit_test(one_liar_decides_nothing),
         cmocka_unit_test(one_liar_moves_little),
+        cmocka_unit_test(who_is_silent_keeps_what_is),
         cmocka_unit_test(who_comes_late_has_what_the_others_have),
         cmocka_unit_test(it_goes_on_from_what_was_kept),
         cmocka_unit_test(what_is_no_number_says_nothing),

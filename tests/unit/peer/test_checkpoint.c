@@ -116,6 +116,38 @@ static void a_resumed_peer_trains_on_to_the_bit(void **state)
     }
 }
 
+/* A period that follows the loss: to the bit; without one there is none. */
+static void a_period_goes_on(void **state)
+{
+    const struct period period = {.steps = 7,
+                                  .own = {.loss = 0.1, .first = 2.302585, .steps = 6},
+                                  .loss_sum = 1.0 / 3,
+                                  .loss_steps = 11,
+                                  .is_owed = true,
+                                  .is_late = true};
+    struct world *world = *state;
+    struct learner *learner = make(world, "linear:classes");
+    struct fault why = {""};
+
+    for (int has = 0; has < 2; has++) {
+        const struct checkpoint saved = {.has_period = has == 1, .period = period};
+        struct checkpoint loaded = {0};
+
+        assert_int_equal(checkpoint_save(world->env, learner, &saved, NULL, NULL, &why), RC_OK);
+        assert_int_equal(checkpoint_load(world->env, learner, &loaded, &why), RC_OK);
+        assert_int_equal(loaded.has_period, has);
+        if (has == 1) {
+            assert_int_equal(loaded.period.steps, 7);
+            assert_true(loaded.period.own.loss == 0.1 && loaded.period.own.first == 2.302585);
+            assert_int_equal(loaded.period.own.steps, 6);
+            assert_true(loaded.period.loss_sum == 1.0 / 3 && loaded.period.loss_steps == 11);
+            assert_true(loaded.period.is_owed && loaded.period.is_late);
+        }
+        checkpoint_deinit(&loaded);
+    }
+    learner->ops->destroy(learner);
+}
+
 static void another_model_and_broken_statistics_are_refused(void **state)
 {
     /* Proves: statistics that are no numbers are not written over a good checkpoint, and a
@@ -148,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_peer_trains_on_to_the_bit),
+        cmocka_unit_test(a_period_goes_on),
         cmocka_unit_test(another_model_and_broken_statistics_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
