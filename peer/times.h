@@ -135,6 +135,7 @@
 #define ONCE_LINGER_NS  (10 * NS_PER_S)        /* after the average, for those without its result */
 #define ONCE_HEAR_NS    (3 * NODE_PROGRESS_NS) /* a member that says nothing counts as on its way */
 #define ONCE_RETRY_NS   (2 * NS_PER_S)         /* before the next try */
+#define LEAD_ANSWER_NS  NS_PER_S               /* over a line, before any is measured */
 #define OVERDUE_NS      (60 * NS_PER_S)        /* without a committed round: it is said */
 #define OUTCOMES_NS     NS_PER_S               /* in which questions passed on are counted */
 

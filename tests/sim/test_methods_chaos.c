@@ -60,7 +60,8 @@ static bool parses(struct strategy *strategy, const char *name, const char *sett
 /* Settings with which rounds are a few steps apart, and carry all of the model soon. */
 static const char *settings_of(const char *name)
 {
-    static const char *const settings[][2] = {{"streaming-diloco", ":H=8,P=4,tau=1"},
+    static const char *const settings[][2] = {{"adacomm", ":H=8,block=60"},
+                                              {"streaming-diloco", ":H=8,P=4,tau=1"},
                                               {"decoupled-diloco", ":H=8,P=4,tau=1"},
                                               {"sparta", ":H=2,p=0.1"},
                                               {"loscar", ":H=4,p=0.25"}};

@@ -32,7 +32,8 @@ struct rounds_busy {
 struct rounds_lead {
     struct patience patience;
     bool is_held;
-    uint64_t told; /* all have heard of this step */
+    uint64_t told;     /* all have heard of this step */
+    uint64_t usual_ns; /* a wait may take without being charged, half of it */
 };
 
 struct rounds {

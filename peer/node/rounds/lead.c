@@ -11,9 +11,9 @@
  * begin to wait themselves. Old news holds a peer back for longer, and never less.
  *
  * Neighbours are all who are linked and train the same model. Not those at their goals, who take no
- * steps, and not those who have had us wait too long. One that takes up to SLOWER_MOST times as
- * long as this peer for a step, and twice that now and then, is waited for without end: to go at
- * the pace of the slowest is what the method is for. What is beyond that is paid with credit
+ * steps, and not those who have had us wait too long. One that takes up to twice SLOWER_MOST times
+ * as long as this peer for a step (beside what news takes to travel) is waited for without end: to
+ * go at the pace of the slowest is what the method is for. What is beyond that is paid with credit
  * (averaging/core/patience.h). Who has none left, or rests, is left out until it moves again. So a
  * member that has stopped costs the others its credit once, and one that says of itself what it
  * likes slows them down by that factor at most.
@@ -24,7 +24,10 @@
  */
 #include "peer/node/rounds/internal.h"
 
-enum { SLOWER_MOST = 4 };
+#include "averaging/core/deadline.h"
+#include "peer/times.h"
+
+enum { SLOWER_MOST = 4, TRIPS = 2 };
 
 static bool is_bounded(const struct node *node)
 {
@@ -102,12 +105,25 @@ static void follow(struct node *node, struct neighbour *other)
 
 /* ---- how long it is waited for ---- */
 
+/* That of half of the neighbours: how soon one answers is up to it. */
+static uint64_t answer_ns(const struct node *node)
+{
+    uint64_t answers[LINKS_MAX];
+    uint32_t known = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        answers[known] = membership_answer_ns(node->membership, node->neighbours[i].id);
+        known += answers[known] != 0;
+    }
+    deadline_sort(answers, known);
+    return known == 0 ? LEAD_ANSWER_NS : answers[(known - 1) / 2];
+}
+
 static uint64_t free_ns(const struct node *node, const struct neighbour *other)
 {
-    uint64_t usual_ns =
-        SLOWER_MOST * node->step_ns + membership_answer_ns(node->membership, other->id);
+    const struct rounds_lead *lead = &node->rounds->lead;
 
-    return patience_free_ns(&node->rounds->lead.patience, other->lead.since_ns, 0, usual_ns);
+    return patience_free_ns(&lead->patience, other->lead.since_ns, 0, lead->usual_ns);
 }
 
 static void begin_waiting(struct node *node, struct neighbour *other)
@@ -179,6 +195,11 @@ void lead_tick(struct node *node)
     if (!was_held) patience_begin(&lead->patience, node->step_ns);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         follow(node, &node->neighbours[i]);
+    }
+    if (!was_held && is_held(node)) {
+        lead->usual_ns = SLOWER_MOST * node->step_ns + TRIPS * answer_ns(node);
+    }
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
         wait_for(node, &node->neighbours[i]);
     }
     lead->is_held = is_held(node);
