@@ -116,14 +116,18 @@ static void nobody_is_further_ahead_than_the_method_says(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        uint64_t reached = 0;
+
         FOR_EACH_SEED (seed, 2) {
             uint64_t step_ns = seed % 2 == 1 ? 10 * NS_PER_MS : NS_PER_MS / 2;
             uint64_t most = most_ahead(cases[i].averaging, cases[i].exchange, step_ns, seed);
 
             if (getenv("VERBOSE") != NULL)
                 printf("%s: %llu\n", cases[i].averaging, (unsigned long long)most);
-            check_seed(seed, most == cases[i].s);
+            check_seed(seed, most <= cases[i].s);
+            if (most > reached) reached = most;
         }
+        assert_true(reached == cases[i].s || getenv("SEED") != NULL);
     }
 }
 
