@@ -207,14 +207,6 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.robust = "trim"}, RC_PARSE, "column 5: how many may lie"},
         {{.averaging = "none", .robust = "median"}, RC_USAGE, "--robust median"},
         {{.averaging = "matcha", .exchange = "pair"}, RC_USAGE, "a budget is of the edges"},
-        {{.averaging = "adacomm", .pace = "time=5s"}, RC_USAGE, "its periods are steps"},
-        {{.averaging = "adacomm", .exchange = "pair"}, RC_USAGE, "use --exchange group or edges"},
-        {{.averaging = "adacomm", .exchange = "push"}, RC_USAGE, "use --exchange group or edges"},
-        {{.averaging = "adacomm:block=0"}, RC_PARSE, "not a count of steps from 1"},
-        {{.averaging = "adacomm:s=4"}, RC_PARSE, "unknown setting \"s\""},
-        {{.averaging = "ssp:s=-1"}, RC_PARSE, "not a count of steps"},
-        {{.averaging = "ssp:s=2,s=3"}, RC_USAGE, "give one of them"},
-        {{.averaging = "ssp:block=4"}, RC_PARSE, "unknown setting \"block\""},
         {{.averaging = "matcha", .rule = "exact-diffusion"}, RC_USAGE, "leave --exchange and"},
         {{.averaging = "ad-psgd", .robust = "median"}, RC_USAGE, "of two values nobody can tell"},
         {{.averaging = "noloco", .robust = "rfa"}, RC_USAGE, "use --robust clip"},
@@ -484,16 +476,6 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "post-local: every step before step 40, then every 8 steps, training waits, exchange "
          "group:auto over complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},
         {"ad-psgd", "ad-psgd: every step, exchange pair over pairs, codec f32, rule mean"},
-        {"adacomm", "adacomm: every 20 steps at first, then by the loss of each 400, training "
-                    "waits, exchange group:auto over complete up to 16 peers, groups:8 beyond, "
-                    "codec f32, rule mean"},
-        {"adacomm:H=8,block=100", "adacomm: every 8 steps at first, then by the loss of each 100, "
-                                  "training waits, exchange group:auto over complete up to 16 "
-                                  "peers, groups:8 beyond, codec f32, rule mean"},
-        {"ssp", "ssp: every step, at most 4 steps ahead of the slowest, exchange pair over pairs, "
-                "codec f32, rule mean"},
-        {"ssp:s=0,H=2", "ssp: every 2 steps, at most 0 steps ahead of the slowest, exchange pair "
-                        "over pairs, codec f32, rule mean"},
         {"moshpit",
          "moshpit: every 16 steps, exchange group:auto over grid:8, codec f32, rule mean"},
         {"bmuf", "bmuf: every 50 steps, training waits, exchange group:auto over complete up to 16 "
@@ -562,6 +544,36 @@ static void methods_have_the_defaults_of_their_papers(void **state)
          "beyond, codec f32, rule mean of answers to 0.25 of the data, learned by 0.4 for 3 steps"},
     };
 
+    have_meanings(cases, ARRAY_COUNT(cases));
+}
+
+static void periods_and_bounds_say_what_they_are(void **state)
+{
+    (void)state;
+    static const struct refusal refusals[] = {
+        {{.averaging = "adacomm", .pace = "time=5s"}, RC_USAGE, "its periods are steps"},
+        {{.averaging = "adacomm", .exchange = "pair"}, RC_USAGE, "use --exchange group or edges"},
+        {{.averaging = "adacomm", .exchange = "push"}, RC_USAGE, "use --exchange group or edges"},
+        {{.averaging = "adacomm:block=0"}, RC_PARSE, "not a count of steps from 1"},
+        {{.averaging = "adacomm:s=4"}, RC_PARSE, "unknown setting \"s\""},
+        {{.averaging = "ssp:s=-1"}, RC_PARSE, "not a count of steps"},
+        {{.averaging = "ssp:s=2,s=3"}, RC_USAGE, "give one of them"},
+        {{.averaging = "ssp:block=4"}, RC_PARSE, "unknown setting \"block\""},
+    };
+    static const struct meaning cases[] = {
+        {"adacomm", "adacomm: every 20 steps at first, then by the loss of each 400, training "
+                    "waits, exchange group:auto over complete up to 16 peers, groups:8 beyond, "
+                    "codec f32, rule mean"},
+        {"adacomm:H=8,block=100", "adacomm: every 8 steps at first, then by the loss of each 100, "
+                                  "training waits, exchange group:auto over complete up to 16 "
+                                  "peers, groups:8 beyond, codec f32, rule mean"},
+        {"ssp", "ssp: every step, at most 4 steps ahead of the slowest, exchange pair over pairs, "
+                "codec f32, rule mean"},
+        {"ssp:s=0,H=2", "ssp: every 2 steps, at most 0 steps ahead of the slowest, exchange pair "
+                        "over pairs, codec f32, rule mean"},
+    };
+
+    are_refused(refusals, ARRAY_COUNT(refusals));
     have_meanings(cases, ARRAY_COUNT(cases));
 }
 
@@ -666,6 +678,7 @@ int main(void)
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),
         cmocka_unit_test(rounds_of_a_part_say_of_which),
+        cmocka_unit_test(periods_and_bounds_say_what_they_are),
         cmocka_unit_test(post_local_changes_its_pace),
         cmocka_unit_test(who_mixes_answers_says_so),
         cmocka_unit_test(every_method_that_can_has_a_guard),
