@@ -31,7 +31,7 @@ gossip/overlay/matching.c @ unit_gossip_matching @ a weight goes by one end @ s/
 gossip/overlay/graph.c @ unit_gossip_graph @ partners do not rotate @ s/members->round \/ hops\)/0 * hops)/
 averaging/strategy/period.c @ unit_averaging_period @ a period may get longer @ s/if \(!\(steps < \(double\)now\)\) return .*/if (false) return now;/
 averaging/strategy/period.c @ unit_averaging_period @ the highest that is said counts @ s/values\[\(known - 1\) \/ 2\]/values[known - 1]/
-averaging/strategy/period.c @ unit_averaging_period @ the first who speaks decides @ s/told->steps == 0 \? now :/told->steps == 0 ? unknown :/
+averaging/strategy/period.c @ unit_averaging_period @ the first who speaks decides @ s/told->steps == 0 \? now :/told->steps == 0 ? unknown + 0 * now :/
 peer/node/rounds/adapt.c @ sim_adaptive @ a restart begins with a long period again @ s/if \(period_resume\(.*return RC_OK;/if (node != NULL) return RC_OK;/
 peer/node/rounds/adapt.c @ sim_adaptive @ what is said half way counts @ s/^    if \(round_is_active\(node->round\)\) return;/    adapt_hear(node);\n&/
 peer/node/rounds/lead.c @ sim_lead @ one runs a step too far ahead @ s/lead_steps\), 1\);/lead_steps), 2);/
