@@ -305,6 +305,24 @@ static void a_keeper_that_dies_hurts_nobody(void **state)
     }
 }
 
+/* One that takes no steps is no bound on how far those who do may go. */
+static void nobody_is_held_back_by_a_keeper(void **state)
+{
+    struct cluster *cluster = swarm("ssp", 1);
+    uint64_t begun, beside;
+
+    (void)state;
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 60 * NS_PER_S));
+    begun = swarm_report(cluster, 0).own_steps;
+    cluster_run(cluster, 10 * NS_PER_S);
+    beside = swarm_report(cluster, 0).own_steps - begun;
+    cluster_crash(cluster, KEEPER);
+    begun = swarm_report(cluster, 0).own_steps;
+    cluster_run(cluster, 10 * NS_PER_S);
+    assert_true(10 * beside > 9 * (swarm_report(cluster, 0).own_steps - begun));
+    cluster_destroy(cluster);
+}
+
 /* Training is to begin with three: who keeps the model is none of them. */
 static void who_keeps_is_not_waited_for(void **state)
 {
@@ -329,6 +347,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_has_the_last_round),
         cmocka_unit_test(what_they_made_outlives_those_who_train),
         cmocka_unit_test(a_keeper_that_dies_hurts_nobody),
+        cmocka_unit_test(nobody_is_held_back_by_a_keeper),
         cmocka_unit_test(who_keeps_is_not_waited_for),
     };
 

@@ -10,8 +10,9 @@
  * steps, at once where a neighbour has come so far that it must be waiting for it, and when they
  * begin to wait themselves. Old news holds a peer back for longer, and never less.
  *
- * Neighbours are all who are linked and train the same model. Not those at their goals, who take no
- * steps, and not those who have had us wait too long. One that takes up to twice SLOWER_MOST times
+ * Neighbours are all who are linked and train the same model: not keepers, nor those at their
+ * goals, who take no steps, and not those who have had us wait too long. One that takes up to twice
+ * SLOWER_MOST times
  * as long as this peer for a step (beside what news takes to travel) is waited for without end: to
  * go at the pace of the slowest is what the method is for. What is beyond that is paid with credit
  * (averaging/core/patience.h). Who has none left, or rests, is left out until it moves again. So a
@@ -93,7 +94,8 @@ static void follow(struct node *node, struct neighbour *other)
     if (progress->step != lead->step) lead->is_out = false;
     if (progress->step < lead->step) lead->missed = sum(lead->missed, lead->step - progress->step);
     lead->step = progress->step;
-    counts = models_holds(other, node->lineage) && !progress->is_done && !lead->is_out &&
+    counts = !other->is_keeper && models_holds(other, node->lineage) && !progress->is_done &&
+             !lead->is_out &&
              !patience_rests(&node->rounds->lead.patience, other->id, node_now(node));
     if (counts && !lead->counts) lead->missed = UINT64_MAX;
     if (!is_out_of_reach(node, other)) lead->missed = 0;
