@@ -66,7 +66,7 @@ void adapt_hear(struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!models_holds(other, node->lineage)) continue;
+        if (other->is_keeper || !models_holds(other, node->lineage)) continue;
         told[count++] = (struct period_told){.loss = (double)other->score.loss,
                                              .first = (double)other->score.rate,
                                              .steps = other->score.line};

@@ -10,14 +10,13 @@
  * steps, at once where a neighbour has come so far that it must be waiting for it, and when they
  * begin to wait themselves. Old news holds a peer back for longer, and never less.
  *
- * Neighbours are all who are linked and train the same model: not keepers, nor those at their
- * goals, who take no steps, and not those who have had us wait too long. One that takes up to twice
- * SLOWER_MOST times
- * as long as this peer for a step (beside what news takes to travel) is waited for without end: to
- * go at the pace of the slowest is what the method is for. What is beyond that is paid with credit
- * (averaging/core/patience.h). Who has none left, or rests, is left out until it moves again. So a
- * member that has stopped costs the others its credit once, and one that says of itself what it
- * likes slows them down by that factor at most.
+ * Neighbours are all who are linked and train the same model. Not those who keep it and take no
+ * steps, nor those at their goals, and not those who have had us wait too long. One that takes up
+ * to twice SLOWER_MOST times as long as this peer for a step (beside what news takes to travel) is
+ * waited for without end: to go at the pace of the slowest is what the method is for. What is
+ * beyond that is paid with credit (averaging/core/patience.h). Who has none left, or rests, is left
+ * out until it moves again. So a member that has stopped costs the others its credit once, and one
+ * that says of itself what it likes slows them down by that factor at most.
  *
  * Who is counted anew (linked, moving again, after a rest) and is so far behind that it could not
  * come within its credit is taken to be where this peer is: what it missed is credited to it, until
