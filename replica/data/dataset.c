@@ -236,6 +236,20 @@ enum rc dataset_load_blocks(struct dataset *dataset, const bool *wanted, struct 
     return rc;
 }
 
+enum rc dataset_block_numbers(const struct dataset *dataset, const bool *wanted, uint32_t **numbers)
+{
+    const size_t count = (size_t)dataset->info.train_samples;
+    uint32_t *order = order_create(dataset);
+    size_t kept = 0;
+
+    if (order == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < count; i++) {
+        if (wanted[i / dataset->info.block_samples]) order[kept++] = order[i];
+    }
+    *numbers = order;
+    return RC_OK;
+}
+
 enum rc dataset_without_blocks(const struct dataset *dataset, uint32_t first, uint32_t *indices,
                                size_t *count)
 {

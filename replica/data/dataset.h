@@ -108,6 +108,10 @@ void dataset_set_normal(struct dataset *dataset, const float *mean, const float 
  *  memory; on success `out` is replaced. One streaming pass over the (gzipped) files. */
 MUST_USE enum rc dataset_load_blocks(struct dataset *dataset, const bool *wanted,
                                      struct samples *out, struct fault *why);
+/** The numbers in file order of the samples that dataset_load_blocks() loads, as they lie in its
+ *  result: fresh memory. RC_NOMEM. */
+MUST_USE enum rc dataset_block_numbers(const struct dataset *dataset, const bool *wanted,
+                                       uint32_t **numbers);
 /** The seeded permutation that blocks are cut from: order[i] is the number in file order of the
  *  i-th of `count` training samples. */
 void dataset_order(uint64_t seed, uint32_t *order, size_t count);

@@ -26,6 +26,7 @@ struct shard {
     bool is_loaded;
     uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
     uint32_t *order; /* this epoch's permutation of samples */
+    uint32_t *numbers; /* [samples.count]: in file order */
     size_t cursor;   /* next entry of `order` */
     uint64_t epochs; /* begun */
     struct rng rng;  /* after drawing `order` */
@@ -69,6 +70,16 @@ static struct place place_of(const struct shard *shard)
     return (struct place){shard->epochs, shard->cursor, shard->rng_before};
 }
 
+static void go_back(struct shard *shard, struct place place)
+{
+    if (place.epochs != shard->epochs) {
+        shard->rng = place.rng_before;
+        begin_epoch(shard);
+        shard->epochs = place.epochs;
+    }
+    shard->cursor = place.cursor;
+}
+
 /* Forget the batches that were made ahead: as if they had never been drawn. */
 static void rewind_prefetched(struct shard *shard)
 {
@@ -76,12 +87,7 @@ static void rewind_prefetched(struct shard *shard)
 
     if (shard->prefetch == NULL || prefetch_outstanding(shard->prefetch) == 0) return;
     prefetch_drain(shard->prefetch);
-    if (place.epochs != shard->epochs) {
-        shard->rng = place.rng_before;
-        begin_epoch(shard);
-        shard->epochs = place.epochs;
-    }
-    shard->cursor = place.cursor;
+    go_back(shard, place);
 }
 
 void shard_redo(struct shard *shard)
@@ -94,8 +100,9 @@ static bool is_of_this_shard(const struct shard *shard, const uint64_t words[SHA
     return shard->is_loaded && words[0] == shard->id && words[2] <= shard->samples.count;
 }
 
-/* Commit freshly loaded samples. On failure they are released. */
-static enum rc adopt(struct shard *shard, struct samples *samples, uint64_t id, struct fault *why)
+/* Commit freshly loaded samples and their numbers. On failure they are released. */
+static enum rc adopt(struct shard *shard, struct samples *samples, uint32_t *numbers, uint64_t id,
+                     struct fault *why)
 {
     uint32_t *order;
 
@@ -103,6 +110,7 @@ static enum rc adopt(struct shard *shard, struct samples *samples, uint64_t id, 
     order = mem_array(samples->count, sizeof(*order));
     if (order == NULL || samples->count == 0) {
         mem_free(order);
+        mem_free(numbers);
         samples_deinit(samples);
         if (order == NULL) return fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
         return fault_set(why, RC_NOT_FOUND,
@@ -110,9 +118,11 @@ static enum rc adopt(struct shard *shard, struct samples *samples, uint64_t id, 
     }
     rewind_prefetched(shard);
     mem_free(shard->order);
+    mem_free(shard->numbers);
     samples_deinit(&shard->samples);
     shard->samples = *samples;
     shard->order = order;
+    shard->numbers = numbers;
     shard->is_loaded = true;
     shard->id = id;
     if (shard->has_pending && is_of_this_shard(shard, shard->pending)) {
@@ -128,6 +138,7 @@ static enum rc load_blocks(struct shard *shard, const bool *wanted, struct fault
 {
     uint32_t blocks = dataset_info(shard->dataset)->blocks;
     struct samples samples = {0};
+    uint32_t *numbers = NULL;
     uint64_t id = rng_mix(shard->seed, blocks);
     enum rc rc;
 
@@ -135,8 +146,12 @@ static enum rc load_blocks(struct shard *shard, const bool *wanted, struct fault
         if (wanted[b]) id = rng_mix(id, b);
     }
     if (shard->is_loaded && id == shard->id) return RC_OK;
+    rc = dataset_block_numbers(shard->dataset, wanted, &numbers);
+    if (rc != RC_OK) return fault_set(why, rc, "cannot load the data: out of memory");
     rc = dataset_load_blocks(shard->dataset, wanted, &samples, why);
-    return rc == RC_OK ? adopt(shard, &samples, id, why) : rc;
+    if (rc == RC_OK) return adopt(shard, &samples, numbers, id, why);
+    mem_free(numbers);
+    return rc;
 }
 
 /* Those that may be in a shard. */
@@ -172,8 +187,9 @@ static enum rc load_dirichlet(struct shard *shard, struct fault *why)
     } else {
         fault_set(why, rc, "cannot divide the data: %s", rc_text(rc));
     }
+    if (rc == RC_OK) return adopt(shard, &samples, indices, id, why);
     mem_free(indices);
-    return rc == RC_OK ? adopt(shard, &samples, id, why) : rc;
+    return rc;
 }
 
 /* The blocks that `choose` marks. */
@@ -282,6 +298,7 @@ void shard_destroy(struct shard *shard)
     prefetch_order_deinit(&shard->here);
     samples_deinit(&shard->samples);
     mem_free(shard->order);
+    mem_free(shard->numbers);
     mem_free(shard->image);
     mem_free(shard);
 }
@@ -341,6 +358,24 @@ enum rc shard_batch(struct shard *shard, struct batch *batch)
         order_ahead(shard);
     }
     return batch->rc;
+}
+
+void shard_ahead(struct shard *shard, uint32_t *numbers, size_t count)
+{
+    const struct place place = place_of(shard);
+
+    CHECK(shard->is_loaded);
+    rewind_prefetched(shard);
+    for (size_t i = 0; i < count; i++) {
+        if (shard->cursor == shard->samples.count) begin_epoch(shard);
+        numbers[i] = shard->numbers[shard->order[shard->cursor++]];
+    }
+    go_back(shard, place);
+}
+
+bool shard_augments(const struct shard *shard)
+{
+    return !augment_is_empty(&shard->augment);
 }
 
 enum rc shard_gather(const struct shard *shard, size_t first, uint32_t rows, struct batch *batch)

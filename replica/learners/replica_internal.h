@@ -1,9 +1,10 @@
 /*
  * The inside of a replica: what replica.c (its making and what others may ask of it),
- * replica_train.c (its steps), replica_answer.c (what others ask it) and replica_state.c (saving
- * and resuming) share, and what learners that take other steps build on: replica_lbfgs.c,
- * replica_hogwild.c and replica_mutual.c have a replica as their first member, its operations but
- * for those they replace, and a `run` of their own. Nobody else includes it.
+ * replica_train.c (its steps), replica_answer.c (what others ask it), repeat/repeat.c (steps of
+ * others, taken again) and replica_state.c (saving and resuming) share, and what learners that take
+ * other steps build on: replica_lbfgs.c, replica_hogwild.c and replica_mutual.c have a replica as
+ * their first member, its operations but for those they replace, and a `run` of their own. Nobody
+ * else includes it.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
 #define GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
@@ -32,6 +33,13 @@ struct replica_beside {
 typedef enum rc (*replica_run)(struct replica *r, uint32_t steps, const atomic_bool *stop,
                                struct train_report *done, struct task_score *total);
 
+/* Samples that a step is made of instead of the shard's next. */
+struct replica_given {
+    const struct samples *samples;
+    const uint32_t *order; /* places in these, for all batches of the step */
+    size_t taken;
+};
+
 struct replica {
     struct learner learner; /* first: a learner is cast back to its replica */
     struct backend *backend;
@@ -42,6 +50,7 @@ struct replica {
     struct task task;
     const struct task_objective *objective; /* NULL: the task's own loss */
     const struct replica_beside *beside;    /* NULL: none; else `accumulated` is there */
+    struct replica_given *given;            /* while a step is repeated; else NULL */
     struct optimizer optimizer;
     struct schedule schedule;
     char schedule_text[128];
@@ -108,6 +117,8 @@ MUST_USE enum rc replica_mutual_create(struct backend *backend,
 /** Forward, loss and backward of the batch in `next`, and then `work` on the gradient plane. */
 MUST_USE enum rc replica_pass(struct replica *r, team_work work, void *context,
                               struct task_score *score);
+/** Everything that a step needs is there; the schedule's end, too. */
+MUST_USE enum rc replica_make_ready(struct replica *r);
 /** Steps that all threads of the team take together. One that is stopped on its way did not happen.
  */
 MUST_USE enum rc replica_host_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,

@@ -28,8 +28,7 @@ static uint64_t batches_of(const struct replica *r, double epochs)
     return batches < 1.0 ? 1 : (uint64_t)batches;
 }
 
-/* Everything that a step needs is there; the schedule's end, too. */
-static enum rc make_ready(struct replica *r)
+enum rc replica_make_ready(struct replica *r)
 {
     enum rc rc = shard_ensure(r->shard, NULL);
 
@@ -174,6 +173,16 @@ static enum rc run_beside(struct replica *r, struct gathering *gathering, double
     return rc;
 }
 
+static enum rc next_batch(struct replica *r)
+{
+    struct replica_given *given = r->given;
+
+    if (given == NULL) return shard_batch(r->shard, &r->next);
+    const struct pick pick = {given->order, given->taken, r->batch};
+    given->taken += r->batch;
+    return samples_gather(given->samples, dataset_info(r->dataset), pick, &r->next);
+}
+
 /* The mean gradient of the next batches into the gradient plane, and the step it makes if it
  * `updates`. */
 static enum rc run_batches(struct replica *r, bool updates, struct task_score *score)
@@ -188,7 +197,7 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *s
         uint64_t begin = model_profiler_now(r->profiler);
         enum rc rc;
 
-        rc = shard_batch(r->shard, &r->next);
+        rc = next_batch(r);
         model_profiler_add(r->profiler, PROFILE_DATA, begin);
         if (rc == RC_OK) rc = replica_pass(r, work_on_part, &gathering, &batch);
         if (rc != RC_OK) return rc;
@@ -302,7 +311,7 @@ enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool
     enum rc rc = RC_OK;
 
     backend_bind_thread(r->backend);
-    if (steps > 0) rc = make_ready(r);
+    if (steps > 0) rc = replica_make_ready(r);
     if (rc == RC_OK && steps > 0) rc = r->run(r, steps, stop, &done, &total);
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
@@ -321,7 +330,7 @@ enum rc replica_gradient(struct learner *learner, float *out, struct train_repor
     enum rc rc;
 
     backend_bind_thread(r->backend);
-    rc = make_ready(r);
+    rc = replica_make_ready(r);
     if (rc == RC_OK) {
         rc = r->device != NULL ? replica_device_gradient(r, &score) : run_batches(r, false, &score);
     }
@@ -346,7 +355,7 @@ enum rc replica_step(struct learner *learner, const float *gradient)
     enum rc rc;
 
     backend_bind_thread(r->backend);
-    rc = make_ready(r);
+    rc = replica_make_ready(r);
     if (rc == RC_OK) {
         rc = r->backend->ops->upload(r->backend, model_plane(r->model, SECTION_GRADIENT), gradient,
                                      count * sizeof(float));
