@@ -24,12 +24,12 @@ struct shard {
     uint32_t blocks_held;
     struct samples samples;
     bool is_loaded;
-    uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
-    uint32_t *order; /* this epoch's permutation of samples */
+    uint64_t id;       /* of the set of samples: equal ids, equal samples in equal order */
+    uint32_t *order;   /* this epoch's permutation of samples */
     uint32_t *numbers; /* [samples.count]: in file order */
-    size_t cursor;   /* next entry of `order` */
-    uint64_t epochs; /* begun */
-    struct rng rng;  /* after drawing `order` */
+    size_t cursor;     /* next entry of `order` */
+    uint64_t epochs;   /* begun */
+    struct rng rng;    /* after drawing `order` */
     struct rng rng_before;
     uint64_t pending[SHARD_STATE_WORDS]; /* state of a shard that is not loaded yet */
     bool has_pending;

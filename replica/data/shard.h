@@ -49,7 +49,8 @@ void shard_redo(struct shard *shard);
  * buffers may be exchanged for others of the same size. Only when loaded. Fails as
  * samples_gather() does. */
 MUST_USE enum rc shard_batch(struct shard *shard, struct batch *batch);
-/** Numbers in file order of the next `count` samples that shard_batch() will take. Only when loaded.
+/** Numbers in file order of the next `count` samples that shard_batch() will take. Only when
+ * loaded.
  */
 void shard_ahead(struct shard *shard, uint32_t *numbers, size_t count);
 /** Fill `batch` with `rows` samples from number `first` on, as they lie in memory: for methods that

@@ -189,8 +189,8 @@ static enum rc judge(struct replica *r, const struct repeat_step *step)
 
     if (rc != RC_OK) return rc;
     if (!digest_is_equal(recipe, step->recipe)) return RC_MISMATCH;
-    if (step->samples == 0 || step->samples > REPEAT_SAMPLES_MAX ||
-        step->samples % r->batch != 0 || !(step->factor >= 0.0 && step->factor <= factor_most)) {
+    if (step->samples == 0 || step->samples > REPEAT_SAMPLES_MAX || step->samples % r->batch != 0 ||
+        !(step->factor >= 0.0 && step->factor <= factor_most)) {
         return RC_FORMAT;
     }
     /* Other schedules are at other batches: there is room to sum up gradients, or not. */
@@ -272,8 +272,8 @@ static enum rc take_again(struct replica *r, const struct repeat_step *step,
     return rc;
 }
 
-static enum rc again(struct replica *r, const struct repeat_step *step,
-                     struct replica_given *given, struct digest *end)
+static enum rc again(struct replica *r, const struct repeat_step *step, struct replica_given *given,
+                     struct digest *end)
 {
     const struct replica before = *r;
     const size_t inputs = step->values[SECTION_INPUT];

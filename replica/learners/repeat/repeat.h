@@ -23,15 +23,15 @@ enum { REPEAT_SAMPLES_MAX = 65536 }; /* of a step */
 
 /* What a step begins with. All zero: of none. */
 struct repeat_step {
-    struct digest recipe;  /* see repeat_recipe() */
-    uint64_t step;         /* the shared counter before it */
-    uint64_t updates;      /* likewise, of the moments */
-    uint64_t passes;       /* that dropout counts, and its stream */
-    uint64_t stream;       /* the peer's own */
-    double factor;         /* of the learning rate, in [0, 1e6]: whether it is one that an honest
-                              peer would have is the caller's to judge */
-    uint32_t *numbers;     /* [samples]: in file order, as the batches have them; owned */
-    uint32_t samples;      /* a whole number of batches, at most REPEAT_SAMPLES_MAX */
+    struct digest recipe; /* see repeat_recipe() */
+    uint64_t step;        /* the shared counter before it */
+    uint64_t updates;     /* likewise, of the moments */
+    uint64_t passes;      /* that dropout counts, and its stream */
+    uint64_t stream;      /* the peer's own */
+    double factor;        /* of the learning rate, in [0, 1e6]: whether it is one that an honest
+                             peer would have is the caller's to judge */
+    uint32_t *numbers;    /* [samples]: in file order, as the batches have them; owned */
+    uint32_t samples;     /* a whole number of batches, at most REPEAT_SAMPLES_MAX */
     float *planes[SECTION_COUNT]; /* PARAMETERS, MOMENTS, BUFFERS, INPUT, whole; owned */
     size_t values[SECTION_COUNT]; /* of these; of other sections 0 */
 };
