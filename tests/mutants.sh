@@ -266,11 +266,12 @@ averaging/core/population.c @ unit_averaging_population @ rates that others say 
 averaging/core/population.c @ unit_averaging_population @ who lies again is not left alone for longer @ s/watched->refused < POPULATION_DOUBLINGS_MAX/watched->refused < 1/
 replica/model/loss.c @ unit_replica_loss @ each head learns as much of the ensemble's loss @ s/exp\(losses\[best\] - losses\[m\]\)/1.0/
 replica/learners/replica_validate.c @ unit_replica_validate @ a model that was validated stays @ s/back = write_all\(&r->learner, \(const float \*const \*\)own\);/back = RC_OK;/
-replica/learners/repeat/repeat.c @ unit_replica_repeat @ who repeats a step keeps the model of the other @ s/back = put\(r, &own\);/back = RC_OK;/
-replica/learners/repeat/repeat.c @ unit_replica_repeat @ moments are not part of what a step leaves @ s/CHANGED = KEPT - 1/CHANGED = KEPT - 3/
-replica/learners/repeat/repeat.c @ unit_replica_repeat @ any rate is repeated @ s/!\(step->factor >= 0\.0 && step->factor <= factor_most\)/step->factor > 2 * factor_most/
+replica/learners/repeat/repeat.c @ unit_replica_repeat @ who repeats steps keeps the model of the other @ s/back = put\(r, &own\);/back = RC_OK;/
+replica/learners/repeat/repeat.c @ unit_replica_repeat @ moments are not part of a state @ s/kept\[\] = \{SECTION_PARAMETERS, SECTION_MOMENTS, SECTION_BUFFERS\}/kept[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_BUFFERS}/
+replica/learners/repeat/repeat.c @ unit_replica_repeat @ a round comes in at the end of an interval @ s/replica_host_steps\(r, way->before, NULL/replica_host_steps(r, way->steps, NULL/
 replica/learners/repeat/repeat.c @ unit_replica_repeat @ rates of the optimizer are not compared @ s/hash_update\(&hash, numbers, sizeof numbers\);/hash_update(\&hash, numbers, 0);/
-replica/data/shard.c @ unit_replica_repeat @ a look at what comes next takes it @ s/^    go_back\(shard, place\);/    if (place.epochs == 0) go_back(shard, place);/
+replica/learners/repeat/repeat.c @ unit_replica_repeat @ fewer samples than steps take are let in @ s/way->samples != samples_of/way->samples > samples_of/
+replica/data/shard.c @ unit_replica_repeat @ samples of another shard are named @ s/if \(!is_of_this_shard\(shard, from\) \|\| !is_of_this_shard\(shard, to\)\) return RC_STALE;//
 replica/plane/plane.c @ unit_replica_plane @ a trunk has one layer more @ s/begun > layers/begun > layers + 1/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/

@@ -42,13 +42,18 @@ struct shard {
     struct place places[PREFETCH_DEPTH]; /* before each batch that is outstanding, oldest first */
 };
 
+static void order_epoch(struct rng *rng, uint32_t *order, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        order[i] = (uint32_t)i;
+    }
+    rng_shuffle(rng, order, count);
+}
+
 static void begin_epoch(struct shard *shard)
 {
     shard->rng_before = shard->rng;
-    for (size_t i = 0; i < shard->samples.count; i++) {
-        shard->order[i] = (uint32_t)i;
-    }
-    rng_shuffle(&shard->rng, shard->order, shard->samples.count);
+    order_epoch(&shard->rng, shard->order, shard->samples.count);
     shard->cursor = 0;
     shard->epochs++;
 }
@@ -360,19 +365,6 @@ enum rc shard_batch(struct shard *shard, struct batch *batch)
     return batch->rc;
 }
 
-void shard_ahead(struct shard *shard, uint32_t *numbers, size_t count)
-{
-    const struct place place = place_of(shard);
-
-    CHECK(shard->is_loaded);
-    rewind_prefetched(shard);
-    for (size_t i = 0; i < count; i++) {
-        if (shard->cursor == shard->samples.count) begin_epoch(shard);
-        numbers[i] = shard->numbers[shard->order[shard->cursor++]];
-    }
-    go_back(shard, place);
-}
-
 bool shard_augments(const struct shard *shard)
 {
     return !augment_is_empty(&shard->augment);
@@ -417,4 +409,43 @@ bool shard_load(struct shard *shard, const uint64_t words[SHARD_STATE_WORDS])
     shard->epochs = words[1];
     if (shard->is_loaded) begin_epoch(shard);
     return true;
+}
+
+void shard_places(const struct shard *shard, uint32_t *places)
+{
+    CHECK(shard->is_loaded);
+    for (size_t i = 0; i < shard->samples.count; i++) {
+        places[shard->numbers[i]] = (uint32_t)i + 1;
+    }
+}
+
+enum rc shard_between(const struct shard *shard, const uint64_t from[SHARD_STATE_WORDS],
+                      const uint64_t to[SHARD_STATE_WORDS], uint32_t *numbers, uint32_t most,
+                      uint32_t *count)
+{
+    const size_t samples = shard->samples.count;
+    uint64_t epoch = from[1], cursor = from[2];
+    uint32_t *order, taken = 0;
+    struct rng rng;
+    enum rc rc = RC_OK;
+
+    if (!is_of_this_shard(shard, from) || !is_of_this_shard(shard, to)) return RC_STALE;
+    order = mem_array(samples, sizeof *order);
+    if (order == NULL) return RC_NOMEM;
+    memcpy(rng.state, from + 3, sizeof rng.state);
+    order_epoch(&rng, order, samples);
+    while (rc == RC_OK && (epoch != to[1] || cursor != to[2])) {
+        if (taken == most || epoch > to[1]) {
+            rc = RC_LIMIT;
+        } else if (cursor == samples) {
+            order_epoch(&rng, order, samples);
+            epoch++;
+            cursor = 0;
+        } else {
+            numbers[taken++] = shard->numbers[order[cursor++]];
+        }
+    }
+    mem_free(order);
+    if (rc == RC_OK) *count = taken;
+    return rc;
 }

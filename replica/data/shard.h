@@ -49,10 +49,6 @@ void shard_redo(struct shard *shard);
  * buffers may be exchanged for others of the same size. Only when loaded. Fails as
  * samples_gather() does. */
 MUST_USE enum rc shard_batch(struct shard *shard, struct batch *batch);
-/** Numbers in file order of the next `count` samples that shard_batch() will take. Only when
- * loaded.
- */
-void shard_ahead(struct shard *shard, uint32_t *numbers, size_t count);
 /** Fill `batch` with `rows` samples from number `first` on, as they lie in memory: for methods that
  *  read the whole shard. The place in the epoch stays. Only when loaded. */
 MUST_USE enum rc shard_gather(const struct shard *shard, size_t first, uint32_t rows,
@@ -62,6 +58,15 @@ MUST_USE enum rc shard_gather(const struct shard *shard, size_t first, uint32_t 
  *  for words that no shard wrote. */
 void shard_save(const struct shard *shard, uint64_t words[SHARD_STATE_WORDS]);
 bool shard_load(struct shard *shard, const uint64_t words[SHARD_STATE_WORDS]);
+/** Numbers in file order of the samples that shard_batch() took between two places that
+ *  shard_save() wrote, `from` first: at most `most`. RC_STALE: one of them is in another shard than
+ *  this one; RC_LIMIT: they are more, or `to` is before `from`. RC_NOMEM. */
+MUST_USE enum rc shard_between(const struct shard *shard, const uint64_t from[SHARD_STATE_WORDS],
+                               const uint64_t to[SHARD_STATE_WORDS], uint32_t *numbers,
+                               uint32_t most, uint32_t *count);
+/** Where samples lie in shard_set(), from 1: places[number in file order] is written for those that
+ *  are in it. Only when loaded. */
+void shard_places(const struct shard *shard, uint32_t *places);
 /** Samples are changed at random before they are trained on, and are not what the data hold. */
 bool shard_augments(const struct shard *shard);
 

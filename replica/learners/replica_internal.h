@@ -33,10 +33,10 @@ struct replica_beside {
 typedef enum rc (*replica_run)(struct replica *r, uint32_t steps, const atomic_bool *stop,
                                struct train_report *done, struct task_score *total);
 
-/* Samples that a step is made of instead of the shard's next. */
+/* Samples that steps are made of instead of the shard's next. */
 struct replica_given {
     const struct samples *samples;
-    const uint32_t *order; /* places in these, for all batches of the step */
+    const uint32_t *order; /* places in these, for all batches of the steps */
     size_t taken;
 };
 
@@ -50,7 +50,7 @@ struct replica {
     struct task task;
     const struct task_objective *objective; /* NULL: the task's own loss */
     const struct replica_beside *beside;    /* NULL: none; else `accumulated` is there */
-    struct replica_given *given;            /* while a step is repeated; else NULL */
+    struct replica_given *given;            /* while steps are repeated; else NULL */
     struct optimizer optimizer;
     struct schedule schedule;
     char schedule_text[128];
@@ -73,6 +73,8 @@ struct replica {
     struct samples test;     /* the first of the test part, kept */
     struct samples held_out; /* see replica_options; loaded when first asked for */
     struct digest held_out_part;
+    struct digest data_digest; /* of some of the data; see repeat/repeat.c */
+    bool has_data_digest;
     uint32_t blocks_held;            /* of the data's; 0: none */
     struct batch next;               /* on the host */
     float *logits, *logits_gradient; /* [batch][classes], host; NULL where the backend is */

@@ -1,12 +1,15 @@
 /*
- * repeat: one step of a replica as another may take it again, to see whether it was taken at all.
- * What the step begins with is copied out before it; who has the same data and the same recipe puts
- * it in, takes the step, and has the same state to the bit, or the step was another one. Its own
+ * repeat: steps of a replica as another may take them again, to see whether they were taken at all.
+ * The state is copied out where an interval begins; who has the same data and the same recipe puts
+ * it in, takes the steps, and has the same state to the bit, or the steps were others. Its own
  * state is as before afterwards, to the bit.
  *
+ * An interval goes from one snapshot for a round to the next. What the round before came to is
+ * added on the way, as it was there, after as many steps: it is no secret, all members have it.
+ *
  * Only what is equal to the bit is compared: the recipe has all that the bits of a step depend on
- * beside its beginning, the instruction set and the number of threads among it. Where they differ
- * nothing is said, rather than something about a tolerance that a liar may fill.
+ * beside its beginning, the instruction set, the libraries and the number of threads among it.
+ * Where they differ nothing is said, rather than something about a tolerance that a liar may fill.
  *
  * Thread: the training lane's.
  */
@@ -15,46 +18,57 @@
 
 #include "base/hash.h"
 #include "base/rc.h"
+#include "replica/data/shard.h"
 #include "replica/plane/plane.h"
 
 struct learner;
 
-enum { REPEAT_SAMPLES_MAX = 65536 }; /* of a step */
+enum { REPEAT_SAMPLES_MAX = 65536, REPEAT_STEPS_MAX = 4096 }; /* of an interval */
 
-/* What a step begins with. All zero: of none. */
-struct repeat_step {
-    struct digest recipe; /* see repeat_recipe() */
-    uint64_t step;        /* the shared counter before it */
-    uint64_t updates;     /* likewise, of the moments */
-    uint64_t passes;      /* that dropout counts, and its stream */
-    uint64_t stream;      /* the peer's own */
-    double factor;        /* of the learning rate, in [0, 1e6]: whether it is one that an honest
-                             peer would have is the caller's to judge */
-    uint32_t *numbers;    /* [samples]: in file order, as the batches have them; owned */
-    uint32_t samples;     /* a whole number of batches, at most REPEAT_SAMPLES_MAX */
-    float *planes[SECTION_COUNT]; /* PARAMETERS, MOMENTS, BUFFERS, INPUT, whole; owned */
-    size_t values[SECTION_COUNT]; /* of these; of other sections 0 */
+/* A replica between two steps. All zero: none. */
+struct repeat_state {
+    struct digest recipe;              /* see repeat_recipe() */
+    uint64_t step;                     /* the shared counter */
+    uint64_t updates;                  /* that the moments are of */
+    uint64_t passes;                   /* that dropout counts, and its stream */
+    uint64_t stream;                   /* the peer's own */
+    uint64_t place[SHARD_STATE_WORDS]; /* in the peer's shard; means nothing to others */
+    float *planes[SECTION_COUNT];      /* PARAMETERS, MOMENTS, BUFFERS, whole; owned */
+    size_t values[SECTION_COUNT];      /* of these; of other sections 0 */
 };
 
-void repeat_step_deinit(struct repeat_step *step);
+/* From a state to another one. */
+struct repeat_way {
+    uint32_t steps;          /* 1 to REPEAT_STEPS_MAX */
+    uint32_t before;         /* of these, before `agreed` came in: at most `steps` */
+    const float *agreed;     /* [MIXED] that the round came to: its difference to the state, as that
+                                was told, was added; NULL: nothing was */
+    const uint32_t *numbers; /* [samples]: in file order, as the batches had them */
+    uint32_t samples;        /* at most REPEAT_SAMPLES_MAX */
+};
+
+void repeat_state_deinit(struct repeat_state *state);
 /** What a step's bits depend on beside its beginning: the program's arithmetic, the threads, the
- *  model, the optimizer and its numbers, clipping, the batch, the data's name and size. Steps of
- *  unequal recipes cannot be compared. RC_UNSUPPORTED: steps of this learner cannot be repeated: it
- *  computes on a device, without locks, from the whole shard, on samples changed at random, or
- *  learns of others' answers. */
-MUST_USE enum rc repeat_recipe(const struct learner *learner, struct digest *recipe);
-/** Copy out what the next step begins with; `step` is replaced. RC_UNSUPPORTED, RC_NOMEM; RC_LIMIT:
- *  a step is of more than REPEAT_SAMPLES_MAX samples. */
-MUST_USE enum rc repeat_take(struct learner *learner, struct repeat_step *step);
-/** Of all of it. */
-struct digest repeat_begin(const struct repeat_step *step);
-/** Of the learner's state as it is now, which is what a step has left. */
-MUST_USE enum rc repeat_end(struct learner *learner, struct digest *end);
-/** Take another's step: `end` is what repeat_end() said behind it there, if it was taken there.
- *  RC_MISMATCH: of another recipe, or the input is normalised otherwise, so nothing can be said.
- *  RC_FORMAT: no replica of this recipe could begin a step so. RC_NONFINITE: the step leads to no
- *  model. RC_NOMEM, RC_IO: as the data say, and nothing can be said of the step. */
-MUST_USE enum rc repeat_again(struct learner *learner, const struct repeat_step *step,
-                              struct digest *end);
+ *  model, the optimizer, its numbers and its schedule, clipping, the batch, and the data, of which
+ *  some samples are looked at once. States of unequal recipes cannot be compared. RC_UNSUPPORTED:
+ *  steps of this learner cannot be repeated: it computes on a device, without locks, from the whole
+ *  shard, on samples changed at random, or learns of others' answers. RC_NOMEM, RC_IO. */
+MUST_USE enum rc repeat_recipe(struct learner *learner, struct digest *recipe);
+/** Copy the state out; `state` is replaced, and its memory used again. On an error it is none.
+ *  Fails as repeat_recipe(). */
+MUST_USE enum rc repeat_take(struct learner *learner, struct repeat_state *state);
+/** Of all of it but the place in the shard. */
+struct digest repeat_digest(const struct repeat_state *state);
+/** Numbers in file order of the samples that were taken from `from` to `to`, two states of this
+ *  learner, into `numbers` [REPEAT_SAMPLES_MAX]. RC_STALE: the shard is another by now, or was
+ *  between them; RC_LIMIT: they are more. RC_NOMEM. */
+MUST_USE enum rc repeat_samples(struct learner *learner, const struct repeat_state *from,
+                                const struct repeat_state *to, uint32_t *numbers, uint32_t *count);
+/** Take another's steps: `end` is what repeat_digest() said of the state there, if they were taken.
+ *  RC_MISMATCH: of another recipe, so nothing can be said. RC_FORMAT: no replica of this recipe
+ *  could have been so, or gone that way. RC_NONFINITE: the way leads to no model. RC_NOMEM, RC_IO:
+ *  as the data say, and nothing can be said. */
+MUST_USE enum rc repeat_again(struct learner *learner, const struct repeat_state *from,
+                              const struct repeat_way *way, struct digest *end);
 
 #endif
