@@ -56,6 +56,8 @@
 #define NODE_ALARM_NS       NS_PER_MS       /* between two wake-ups */
 #define NODE_PROGRESS_NS    NS_PER_S        /* neighbours hear how far we are */
 #define INPUT_AGREE_NS      (10 * NS_PER_S) /* for one normalisation; then the one that most hold */
+#define VERIFY_SHOW_NS      (10 * NS_PER_S) /* an asker that is silent makes way */
+#define VERIFY_ASK_NS       (20 * NS_PER_S) /* for a slice: a long step may be in the way */
 #define NODE_TRAIN_JOB_NS   (5 * NS_PER_MS) /* aimed length of a training job */
 #define NODE_PROGRAM_JOB_NS (50 * NS_PER_MS) /* the same, where a program takes the steps */
 #define NODE_GRAPH_NS       (NS_PER_S / 5)   /* between two looks at the graph of the topology */

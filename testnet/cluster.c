@@ -256,6 +256,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .spec = "quadratic",
                                    .seed = cluster->options.seed,
                                    .goal.steps = cluster->options.steps,
+                                   .verify = cluster->options.verify,
                                    .batch = BATCH,
                                    .rate_scaling = cluster->options.rate_scaling,
                                    .report_every_ns = cluster->options.report_every_ns,

@@ -26,6 +26,7 @@ struct cluster_options {
     uint64_t evaluate_cost_ns;       /* of each report's evaluation; 0: there is none */
     bool evaluates_sparingly;        /* see struct node_options */
     const double *speeds;            /* [peers] that divide it; NULL: all 1 */
+    double verify;                   /* see struct node_options */
     uint32_t start_with;             /* peers before the first step */
     enum rate_scaling rate_scaling;
     uint64_t latency_ns, jitter_ns, bytes_per_s;

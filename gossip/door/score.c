@@ -13,7 +13,8 @@ static const struct {
 } reasons[SCORE_REASONS] = {
     [SCORE_COMMITTED] = {1, "committed"},     [SCORE_LATE] = {-1, "late"},
     [SCORE_CLIPPED] = {-2, "clipped"},        [SCORE_SILENT] = {-20, "silent"},
-    [SCORE_NOT_FINITE] = {-50, "not_finite"}, [SCORE_BROKE] = {-100, "broke_protocol"},
+    [SCORE_NOT_FINITE] = {-50, "not_finite"}, [SCORE_UNREPEATED] = {-50, "unrepeated"},
+    [SCORE_BROKE] = {-100, "broke_protocol"},
 };
 
 int32_t score_points(enum score_reason reason)

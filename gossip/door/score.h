@@ -15,6 +15,7 @@ enum score_reason {
     SCORE_CLIPPED,    /* its values were too far from ours: -2 */
     SCORE_SILENT,     /* it does not say what it decided: -20 */
     SCORE_NOT_FINITE, /* it sent NaN or infinity: -50 */
+    SCORE_UNREPEATED, /* it has not taken the steps that it claims: -50 */
     SCORE_BROKE,      /* it broke the protocol: -100 */
     SCORE_REASONS,
     SCORE_NO_FAULT = SCORE_REASONS /* nothing that counts: what is said of us, say */

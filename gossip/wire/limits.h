@@ -9,7 +9,7 @@
 
 enum {
     WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
-    WIRE_VERSION = 7,     /* of what is said over a link; in the method of hellos, so that peers of
+    WIRE_VERSION = 8,     /* of what is said over a link; in the method of hellos, so that peers of
                              unlike ones refuse each other by name. contract_wire says when to raise
                              it */
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
@@ -46,6 +46,8 @@ enum {
     SKETCH_BYTES = 2 * SKETCH_VALUES * 4, /* of parameters and of buffers */
     STATUS_BYTES_MAX = 48 * 1024,
     PREDICTIONS_BYTES_MAX = 48 * 1024,
+    REVEAL_BYTES_MAX = 48 * 1024,
+    CLAIM_STEPS_MAX = 4096,
     PROBE_BYTES_MAX = 64 << 20, /* of a window's samples, as a member keeps them */
     CHUNK_VALUES = 32768,       /* float32 values of one chunk of the plane: 128 KiB */
     CHUNKS_MAX = 65536,         /* of one plane: 2^31 values */

@@ -274,6 +274,25 @@ static const struct field sketch_fields[] = {
     FLOAT(3, sketch.moved, FLT_MAX),
     FLOAT(4, sketch.moments, FLT_MAX),
 };
+static const struct field claim_fields[] = {
+    UINT(0, claim.number, 1, UINT64_MAX),
+    FIXED(1, claim.state),
+    FIXED(2, claim.recipe),
+    UINT(3, claim.steps, 0, CLAIM_STEPS_MAX),
+    UINT(4, claim.before, 0, CLAIM_STEPS_MAX),
+    ANY(5, claim.round),
+};
+static const struct field reveal_req_fields[] = {
+    UINT(0, reveal_req.number, 1, UINT64_MAX),
+    ANY(1, reveal_req.at),
+};
+static const struct field reveal_fields[] = {
+    UINT(0, reveal.code, REVEAL_HERE, REVEAL_BUSY),
+    UINT(1, reveal.number, 1, UINT64_MAX),
+    ANY(2, reveal.at),
+    ANY(3, reveal.total),
+    BLOB(4, reveal.bytes, REVEAL_BYTES_MAX, 1, true),
+};
 static const struct field state_done_fields[] = {
     ANY(0, state_done.lease),
 };
@@ -364,6 +383,9 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_SKETCH_REQ] = SHAPE("SKETCH_REQ", sketch_req_fields),
     [MESSAGE_SCORE] = SHAPE("SCORE", score_fields),
     [MESSAGE_SKETCH] = SHAPE("SKETCH", sketch_fields),
+    [MESSAGE_CLAIM] = SHAPE("CLAIM", claim_fields),
+    [MESSAGE_REVEAL_REQ] = SHAPE("REVEAL_REQ", reveal_req_fields),
+    [MESSAGE_REVEAL] = SHAPE("REVEAL", reveal_fields),
     [MESSAGE_STATE_DONE] = SHAPE("STATE_DONE", state_done_fields),
     [MESSAGE_STATUS_REQ] = {"STATUS_REQ", NULL, 0},
     [MESSAGE_STATUS] = SHAPE("STATUS", status_fields),

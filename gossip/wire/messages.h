@@ -86,6 +86,10 @@ enum message_type {
     MESSAGE_SKETCH = 103,
     MESSAGE_STATE_DONE = 104, /* the joiner needs this lease no longer */
     MESSAGE_SCORE = 105,      /* of population-based training: how good my model is, and by what */
+    /* --verify */
+    MESSAGE_CLAIM = 106,      /* what my state is, and how I came to it */
+    MESSAGE_REVEAL_REQ = 107, /* show me where that began */
+    MESSAGE_REVEAL = 108,
     /* observer */
     MESSAGE_STATUS_REQ = 112,
     MESSAGE_STATUS = 113,
@@ -198,6 +202,12 @@ enum cancel_code {
                         says of me what I never said: you and I do not exchange in it */
 };
 
+enum reveal_code {
+    REVEAL_HERE = 0,
+    REVEAL_GONE = 1, /* that is no longer kept, or never was */
+    REVEAL_BUSY = 2  /* with another that asks */
+};
+
 enum predictions_code {
     PREDICTIONS_HERE = 0,
     PREDICTIONS_OTHER_DATA = 1, /* what these samples are here is not what the asker has */
@@ -272,6 +282,26 @@ struct message_score {  /* see averaging/core/population.h */
     struct digest part; /* of the data */
     float rate, decay;  /* with which it is trained */
     uint64_t line;
+};
+struct message_claim {    /* at a snapshot for a round; see replica/learners/repeat/repeat.h */
+    uint64_t number;      /* of this boot's claims, from 1 */
+    struct digest state;  /* as it is now */
+    struct digest recipe; /* by which steps are taken */
+    uint32_t steps;       /* from the state of the claim before to this one; 0: it was not by steps
+                             and a round alone, and nothing is claimed of it */
+    uint32_t before;      /* of these, before the result of `round` came in */
+    uint64_t round;       /* a group round; 0: none came in */
+};
+struct message_reveal_req {
+    uint64_t number; /* of the claim before: of what its state was */
+    uint64_t at;     /* bytes: the slice from here on */
+};
+struct message_reveal {
+    uint64_t number, at; /* as asked */
+    uint64_t total;      /* bytes in all; HERE */
+    uint32_t code;       /* enum reveal_code */
+    const uint8_t *bytes; /* borrowed; HERE */
+    uint32_t bytes_bytes;
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */
@@ -511,6 +541,9 @@ struct message {
         struct message_prune prune;
         struct message_progress progress;
         struct message_score score;
+        struct message_claim claim;
+        struct message_reveal_req reveal_req;
+        struct message_reveal reveal;
         struct message_dialback dialback; /* also DIALBACK_REQ */
         struct message_relay_lease relay_lease;
         struct message_relay_connect relay_connect;

@@ -10,6 +10,7 @@
 #include "gossip/door/score.h"
 #include "gossip/signed/hello.h"
 #include "gossip/wire/messages.h"
+#include "peer/node/verify.h"
 
 struct node;
 
@@ -49,6 +50,7 @@ struct neighbour {
     struct ration outcomes; /* questions about outcomes, and answers */
     struct ration sketches; /* asked for */
     struct ration requests; /* for the model */
+    struct verify_heard verify;
     uint64_t avoid_ns;      /* until then its model is not wanted: a download just failed */
     uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
     uint64_t stray_bytes,

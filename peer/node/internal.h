@@ -17,6 +17,7 @@
 #include "peer/node/node.h"
 #include "peer/node/rounds.h"
 #include "peer/node/trust.h"
+#include "peer/node/verify.h"
 #include "peer/node/watch.h"
 #include "peer/round/round.h"
 #include "peer/times.h"
@@ -49,6 +50,7 @@ struct node {
     struct rounds *rounds;
     struct models *models;
     struct door *door;
+    struct verify *verify; /* NULL: --verify 0 */
     struct watch watch;
 
     /* what they put to use, and who made it */

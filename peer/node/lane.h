@@ -97,6 +97,8 @@ extern const struct border_work border_score, border_copy;
 /** The schema of `learner` and the sizes that follow from it are the node's from here on. */
 MUST_USE enum rc lane_create(struct node *node, struct learner *learner);
 void lane_destroy(struct node *node);
+/** For jobs that do what the lane itself knows nothing of. */
+struct learner *lane_learner(const struct node *node);
 /** If the lane is free: the first of `works` whose turn it is. */
 void lane_border(struct node *node, const struct border_work *const *works, size_t count);
 bool lane_is_busy(const struct node *node);

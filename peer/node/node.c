@@ -68,8 +68,8 @@ static const struct border_work border_end = {
 static const struct border_work *const works[] = {
     &border_nothing_left, &border_hash,     &border_rollback, &border_assign,
     &border_copy,         &border_score,    &border_apply,    &border_pull,
-    &border_first_shard,  &border_goal,     &border_snapshot, &border_donate,
-    &border_sketch,       &border_keep,     &border_reshard,  &border_state,
+    &border_first_shard,  &border_goal,     &border_reveal, &border_snapshot, &border_donate,
+    &border_sketch,       &border_repeat,   &border_keep,     &border_reshard,  &border_state,
     &border_checkpoint,   &border_evaluate, &border_final,    &border_end,
     &border_answer,       &border_steps};
 
@@ -95,6 +95,7 @@ static void set_alarm(struct node *node)
         next = node_earlier(next, models_next_ns(node));
         next = node_earlier(next, lane_next_ns(node));
         next = node_earlier(next, rounds_next_ns(node));
+        next = node_earlier(next, verify_next_ns(node));
     }
     node->env->ops->wake_at(node->env, next < soonest ? soonest : next);
 }
@@ -114,6 +115,7 @@ void node_continue(void *context)
     if (node->state < NODE_LEAVING) models_tick(node, now_ns);
     rounds_tick(node);
     lane_tick(node, now_ns);
+    verify_tick(node, now_ns);
     door_dial_due(node, now_ns);
     models_donate_all(node);
     lane_border(node, works, ARRAY_COUNT(works));
@@ -149,6 +151,7 @@ static enum rc create_parts(struct node *node, struct learner *learner)
 
     if (rc == RC_OK) rc = door_create(node);
     if (rc == RC_OK) rc = rounds_create(node);
+    if (rc == RC_OK) rc = verify_create(node);
     if (rc == RC_OK) rc = models_create(node);
     return rc == RC_OK ? door_membership_create(node) : rc;
 }
@@ -190,6 +193,7 @@ void node_destroy(struct node *node)
 {
     if (node == NULL) return;
     rounds_destroy(node);
+    verify_destroy(node);
     models_destroy(node);
     door_destroy(node);
     outbox_deinit(&node->outbox);

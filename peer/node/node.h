@@ -78,6 +78,7 @@ struct node_options {
     bool evaluates_at_end;     /* on the full test set */
     uint64_t test_samples;     /* in it, for messages */
     bool keeps_files;
+    double verify;              /* share of the training time, to repeat steps of others: verify.h */
     bool serves_predictions;    /* to who asks by PROBE */
     bool serves_models;         /* also to who is no member, but could be one */
     struct audit *audit;        /* see peer/round/audit.h; NULL: nobody watches */

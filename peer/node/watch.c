@@ -407,6 +407,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     set_method(&report, json);
     json_set_count(json, "checkpoint_failures", lane_checkpoint_failures(node));
     set_alarms(node, json);
+    if (node->verify != NULL) json_set(json, "verify", verify_status(node));
     if (node->round != NULL) set_rounds(node, json);
     if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);
     links_counts(node->links, &counts);

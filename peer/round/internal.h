@@ -209,6 +209,8 @@ struct round {
     bool has_refused;   /* in this round a mean: others may have taken it */
     float *agreed;      /* [values] or NULL */
     uint64_t agreed_round, agreed_until, settling_round;
+    float *last; /* [values], of round `last_round`; NULL: none, or options.keeps_last is not set */
+    uint64_t last_round;
     bool is_settling_whole; /* every chunk of it counts, and as the owner returned it */
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
@@ -246,6 +248,7 @@ void round_job_done(struct job *job);
 void round_keep_offers(struct round *round);
 /** Does somebody want what all agreed on, whole? */
 bool round_wants_agreed(const struct round *round);
+bool round_wants_fresh(const struct round *round);
 
 /* over.c */
 void round_over(struct round *round, const struct command_over *over);

@@ -296,6 +296,7 @@ void round_destroy(struct round *round)
     mem_free(round->centre);
     mem_free(round->difference);
     mem_free(round->agreed);
+    mem_free(round->last);
     drop_adopted(round);
     round_mirror_deinit(round);
     round_feedback_deinit(round);

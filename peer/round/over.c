@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Everything that was exchanged counts. */
 static bool is_full(const uint8_t *bitmap, uint32_t chunks)
@@ -141,6 +142,24 @@ static void not_settled(struct round *round, enum rc rc)
     log_warn(round->options.log, "a round's result did not reach the device: %s", rc_text(rc));
 }
 
+/* Without memory for it there is none. */
+static void keep_last(struct round *round, struct round_job *job)
+{
+    const size_t bytes = round->options.values * sizeof(float);
+
+    if (!round->options.keeps_last) return;
+    if (round->last == NULL) round->last = mem_aligned(bytes);
+    round->last_round = 0;
+    if (round->last == NULL || job->agreed == NULL) return;
+    memcpy(round->last, job->agreed, bytes);
+    round->last_round = round->settling_round;
+}
+
+const float *round_last_agreed(const struct round *round, uint64_t number)
+{
+    return number > 0 && round->last_round == number ? round->last : NULL;
+}
+
 void round_settle_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
@@ -155,7 +174,8 @@ void round_settle_done(struct round *round, struct round_job *job)
         round->phase = PHASE_IDLE;
         return;
     }
-    if (job->agreed != NULL && round_wants_agreed(round)) {
+    keep_last(round, job);
+    if (job->agreed != NULL && round_wants_fresh(round)) {
         mem_free(round->agreed);
         round->agreed = job->agreed;
         round->agreed_round = round->settling_round;

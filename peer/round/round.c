@@ -130,8 +130,15 @@ static bool offer_snapshot(struct round *round)
 
 bool round_wants_agreed(const struct round *round)
 {
-    if (!round->wants_agreed || !round->ops->has_mean) return false;
+    if (!round->ops->has_mean) return false;
     if (round->options.masks != NULL) return false; /* it is never of the whole */
+    return round->options.keeps_last || round_wants_fresh(round);
+}
+
+/* Of those that are kept until somebody takes them. */
+bool round_wants_fresh(const struct round *round)
+{
+    if (!round->wants_agreed) return false;
     return round->agreed == NULL || round->agreed_round < round->agreed_until;
 }
 

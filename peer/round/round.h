@@ -44,6 +44,7 @@ struct round_options {
     struct snapshot *snapshot;  /* of a learner on a device, sealed by the caller in place of
                                    exporting; borrowed. NULL: there is none */
     struct audit *audit;        /* NULL: nobody watches */
+    bool keeps_last;            /* for round_last_agreed() */
     void *context;
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
     /** A member failed us or misbehaved (negative), kept its word in a round (positive), or refused
@@ -148,6 +149,9 @@ void round_keep_agreed(struct round *round, bool wants, uint64_t until);
 /** Hands over the plane [values] (free it with mem_free()) and its round's number; NULL: none yet,
  *  or none of round `least` or later. */
 float *round_take_agreed(struct round *round, uint64_t least, uint64_t *number);
+
+/** What the last group round agreed on, as of round_take_agreed(), if that was round `number`; NULL: it was not. Only with options.keeps_last. */
+const float *round_last_agreed(const struct round *round, uint64_t number);
 
 /** A settled difference [values] waits for the apply step; after it, round_applied(). Where the
  *  round did not go it is -0. */

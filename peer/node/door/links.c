@@ -96,6 +96,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     (void)rc;
     reach_on_link_lost(node->door->reach, peer);
     lane_answer_forget(node, peer);
+    verify_on_link_lost(node, peer);
     if (neighbour == NULL) { /* an observer */
         models_on_link_lost(node, peer);
         return;
@@ -279,6 +280,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
                                                                   : "it left the swarm");
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
         rounds_on_message(node, from, message);
+    } else if (message->type >= MESSAGE_CLAIM && message->type <= MESSAGE_REVEAL) {
+        verify_on_message(node, from, message);
     } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_SCORE) {
         models_on_message(node, from, message);
     }

@@ -24,6 +24,7 @@ static void done(struct job *base)
 
     node->lane->is_busy = false;
     rounds_busy_end(node, job->work->kind, node_now(node) - job->begun_ns);
+    if (job->work->change == AUDIT_ANYTHING && job->work->kind != BORDER_STEPS) verify_void(node);
     job->work->done(node, job);
     node_continue(node);
 }
@@ -149,6 +150,11 @@ enum rc lane_create(struct node *node, struct learner *learner)
     node->mixed = lane_mixed_values(node);
     lane_put_off_checkpoint(node);
     return create_snapshot(node);
+}
+
+struct learner *lane_learner(const struct node *node)
+{
+    return node->lane->learner;
 }
 
 void lane_destroy(struct node *node)

@@ -34,6 +34,7 @@ static void run_snapshot(struct border_job *job)
 
     job->rc = lane_plane_export(node, job->to, round_encodes_live(node->round), &live, &count);
     if (job->rc == RC_OK) job->rc = round_take(node->round, live, count);
+    if (job->rc == RC_OK) verify_snapshot(node);
 }
 
 static void snapshot_taken(struct node *node, struct border_job *job)
@@ -45,6 +46,7 @@ static void snapshot_taken(struct node *node, struct border_job *job)
     rounds->snapshot_samples = node->samples;
     rounds->snapshot_step = node->step;
     lane_keep(node);
+    if (job->rc == RC_OK) verify_snapshot_taken(node);
     if (rounds->outer->snapshot != NULL) rounds->outer->snapshot(node);
     if (rounds->inner->snapshot != NULL) rounds->inner->snapshot(node);
     round_on_gradient(node->round, lane_tracking_told(node));
@@ -95,6 +97,7 @@ static void run_apply(struct border_job *job)
 static void applied(struct node *node, struct border_job *job)
 {
     round_applied(node->round);
+    verify_applied(node);
     if (job->rc != RC_OK) node_fail(node, job->rc, lane_why(node, job->rc));
 }
 

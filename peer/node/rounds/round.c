@@ -407,6 +407,7 @@ static enum rc create_round(struct node *node)
                                           .rate_max = node->options.bytes_per_s,
                                           .snapshot = lane_snapshot(node),
                                           .audit = node->options.audit,
+                                          .keeps_last = node->options.verify > 0,
                                           .context = node,
                                           .on_change = node_continue,
                                           .on_score = scored,

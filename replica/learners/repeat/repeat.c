@@ -89,8 +89,10 @@ static void add_schedule(struct hash *hash, const struct schedule *schedule)
     const double numbers[] = {schedule->gamma, schedule->min_share, schedule->factor,
                               schedule->batches_max};
 
+    const bool has_end = schedule->kind == SCHEDULE_LINEAR || schedule->kind == SCHEDULE_COSINE;
+
     add_word(hash, schedule->kind);
-    add_word(hash, schedule->steps_total);
+    add_word(hash, has_end ? schedule->steps_total : 0); /* else it is of the shard, and no matter */
     add_word(hash, schedule->warmup_steps);
     add_word(hash, schedule->every_steps);
     hash_update(hash, numbers, sizeof numbers);
@@ -108,6 +110,15 @@ static void add_data(struct hash *hash, const struct replica *r)
     hash_update(hash, info->scale, info->channels * sizeof *info->scale);
 }
 
+bool repeat_is_possible(const struct learner *learner)
+{
+    const struct replica *r = (const struct replica *)learner;
+
+    /* Learners that take other steps have operations of their own. */
+    return learner->ops == &replica_ops && r->device == NULL && r->beside == NULL &&
+           r->objective == NULL && !shard_augments(r->shard);
+}
+
 enum rc repeat_recipe(struct learner *learner, struct digest *recipe)
 {
     struct replica *r = replica_of(learner);
@@ -115,11 +126,7 @@ enum rc repeat_recipe(struct learner *learner, struct digest *recipe)
     struct hash hash;
     enum rc rc;
 
-    /* Learners that take other steps have operations of their own. */
-    if (learner->ops != &replica_ops || r->device != NULL || r->beside != NULL ||
-        r->objective != NULL || shard_augments(r->shard)) {
-        return RC_UNSUPPORTED;
-    }
+    if (!repeat_is_possible(learner)) return RC_UNSUPPORTED;
     rc = replica_make_ready(r);
     if (rc == RC_OK) rc = know_data(r);
     if (rc != RC_OK) return rc;

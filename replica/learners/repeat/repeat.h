@@ -48,11 +48,13 @@ struct repeat_way {
 };
 
 void repeat_state_deinit(struct repeat_state *state);
+/** Of the learner's kind: it takes its steps on the host, with locks, from the next samples of its
+ *  shard as they are, and learns of nobody's answers. */
+bool repeat_is_possible(const struct learner *learner);
 /** What a step's bits depend on beside its beginning: the program's arithmetic, the threads, the
  *  model, the optimizer, its numbers and its schedule, clipping, the batch, and the data, of which
  *  some samples are looked at once. States of unequal recipes cannot be compared. RC_UNSUPPORTED:
- *  steps of this learner cannot be repeated: it computes on a device, without locks, from the whole
- *  shard, on samples changed at random, or learns of others' answers. RC_NOMEM, RC_IO. */
+ *  steps of this learner cannot be repeated. RC_NOMEM, RC_IO. */
 MUST_USE enum rc repeat_recipe(struct learner *learner, struct digest *recipe);
 /** Copy the state out; `state` is replaced, and its memory used again. On an error it is none.
  *  Fails as repeat_recipe(). */

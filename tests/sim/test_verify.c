@@ -1,0 +1,163 @@
+/*
+ * --verify among complete peers with real networks: who trains is never accused, whatever happens to
+ * it, and who does not is found, whatever it makes of its model instead.
+ */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/learners/replica.h"
+#include "tests/sim/lazy.h"
+#include "tests/sim/swarm.h"
+
+enum { PEERS = 4 };
+
+struct crew {
+    struct backend *backend;
+    enum lie lie; /* of the last peer */
+};
+
+/* Learners have no context of their own. */
+static struct crew crew;
+
+static struct learner *enlist(void *context, uint32_t peer)
+{
+    const struct replica_options options = {.model = "linear:16 relu linear:classes",
+                                            .data = "digits",
+                                            .batch = 16,
+                                            .prefetch = PREFETCH_OFF,
+                                            .seed = 1,
+                                            .stream_seed = peer + 1};
+    struct learner *learner = NULL;
+    struct fault why = {""};
+
+    (void)context;
+    if (replica_create(crew.backend, &options, &learner, &why) != RC_OK) fail_msg("%s", why.text);
+    if (peer == PEERS - 1) lazy_make(learner, crew.lie);
+    return learner;
+}
+
+static struct cluster *muster(uint64_t seed, enum lie lie, double verify, const char *averaging)
+{
+    const struct cluster_options options = {.peers = PEERS,
+                                            .seed = seed,
+                                            .averaging = averaging,
+                                            .topology = "complete",
+                                            .start_with = PEERS,
+                                            .latency_ns = NS_PER_MS,
+                                            .step_cost_ns = 10 * NS_PER_MS,
+                                            .verify = verify,
+                                            .values = 1210,
+                                            .learner = enlist};
+
+    crew.lie = lie;
+    return cluster_create(&options);
+}
+
+static void dismiss(struct cluster *cluster)
+{
+    cluster_destroy(cluster);
+    lazy_forget();
+}
+
+static uint64_t told(struct cluster *cluster, uint32_t peer, const char *key)
+{
+    struct json *status = node_status(cluster_node(cluster, peer), 0);
+    const struct json *verify = json_get(status, "verify");
+    uint64_t count;
+
+    assert_non_null(verify);
+    assert_true(json_get_count(verify, key, &count));
+    json_destroy(status);
+    return count;
+}
+
+static uint64_t sum(struct cluster *cluster, uint32_t peers, const char *key)
+{
+    uint64_t all = 0;
+
+    for (uint32_t i = 0; i < peers; i++) {
+        all += told(cluster, i, key);
+    }
+    return all;
+}
+
+static void who_trains_is_never_accused(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 3) {
+        struct cluster *cluster = muster(seed, HONEST, 1, "local-sgd:H=8");
+
+        swarm_start(cluster, PEERS);
+        cluster_run(cluster, 20 * NS_PER_S);
+        if (getenv("VERBOSE") != NULL) {
+            fprintf(stderr,
+                    "seed %llu: rounds %llu equal %llu unlike %llu refused %llu missed %llu "
+                    "unclear %llu\n",
+                    (unsigned long long)seed,
+                    (unsigned long long)swarm_report(cluster, 0).rounds_ok,
+                    (unsigned long long)sum(cluster, PEERS, "equal"),
+                    (unsigned long long)sum(cluster, PEERS, "unlike"),
+                    (unsigned long long)sum(cluster, PEERS, "refused"),
+                    (unsigned long long)sum(cluster, PEERS, "missed"),
+                    (unsigned long long)sum(cluster, PEERS, "unclear"));
+        }
+        check_seed(seed, sum(cluster, PEERS, "unlike") == 0);
+        check_seed(seed, sum(cluster, PEERS, "equal") > 20);
+        check_seed(seed, told(cluster, 0, "members") == PEERS - 1);
+        dismiss(cluster);
+    }
+}
+
+static bool is_found(struct cluster *cluster, void *unused)
+{
+    (void)unused;
+    return sum(cluster, PEERS - 1, "unlike") > 0;
+}
+
+static void who_does_not_train_is_found(void **state)
+{
+    (void)state;
+    for (enum lie lie = SLEEPS; lie < LIES; lie++) {
+        FOR_EACH_SEED (seed, 2) {
+            struct cluster *cluster = muster(seed, lie, 0.5, "local-sgd:H=8");
+            bool is_known;
+
+            swarm_start(cluster, PEERS);
+            is_known = cluster_run_until(cluster, is_found, NULL, 60 * NS_PER_S);
+            if (!is_known) fprintf(stderr, "not found: %s\n", lazy_name(lie));
+            check_seed(seed, is_known);
+            if (getenv("VERBOSE") != NULL) {
+                fprintf(stderr, "%s: round %llu\n", lazy_name(lie),
+                        (unsigned long long)swarm_report(cluster, 0).rounds_ok);
+            }
+            dismiss(cluster);
+        }
+    }
+}
+
+static int open_crew(void **state)
+{
+    const struct cpu_backend_options options = {.threads = 1};
+
+    (void)state;
+    crew.backend = cpu_backend_create(&options);
+    return crew.backend == NULL;
+}
+
+static int close_crew(void **state)
+{
+    (void)state;
+    backend_destroy(crew.backend);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_trains_is_never_accused),
+        cmocka_unit_test(who_does_not_train_is_found),
+    };
+
+    return cmocka_run_group_tests(tests, open_crew, close_crew);
+}
