@@ -421,6 +421,12 @@ const struct option_row option_rows[] = {
      "those with the others nearest), centered-clip, rfa (geometric median); docs/security.md says "
      "which when. none: no guard; NaN and absurd values are refused in any case",
      OF_RUN},
+    {"verify", OPTION_REAL, GROUP_AVERAGING, PEERS, "P", "0", 0, 1,
+     "spend about this share of the training time on taking others' steps again, as 0.02, to find "
+     "who does not train: local-sgd and allreduce in groups of all, lossless codecs, equal "
+     "machines; docs/security.md says what is found, and how fast (0: neither that, nor can others "
+     "check this peer)",
+     OF_RUN},
     {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average|mask", NULL, 0, 0,
      "the optimizer's own buffers after a round: each peer keeps its own, they are reset, they "
      "travel with the model and are averaged, or momentum is reset where a value was sent "

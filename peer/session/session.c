@@ -240,6 +240,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .step_ns = options_ns(options, "step-time"),
         .start_with = (uint32_t)options_count(options, "start-with"),
         .relay_bytes_per_s = relay_bytes_per_s(options),
+        .verify = options_real(options, "verify"),
         .serves_predictions = strcmp(options_text(options, "serve-predictions"), "yes") == 0,
         .serves_models = strcmp(options_text(options, "serve-models"), "yes") == 0,
         .quick_bytes = links_quick_bytes(),

@@ -5,6 +5,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
+#include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/learners/replica.h"
 #include "tests/sim/lazy.h"
@@ -82,6 +83,17 @@ static uint64_t sum(struct cluster *cluster, uint32_t peers, const char *key)
     return all;
 }
 
+/* Over who is up. */
+static uint64_t sum_up(struct cluster *cluster, const char *key)
+{
+    uint64_t all = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        if (cluster_is_up(cluster, i)) all += told(cluster, i, key);
+    }
+    return all;
+}
+
 static void who_trains_is_never_accused(void **state)
 {
     (void)state;
@@ -105,6 +117,43 @@ static void who_trains_is_never_accused(void **state)
         check_seed(seed, sum(cluster, PEERS, "unlike") == 0);
         check_seed(seed, sum(cluster, PEERS, "equal") > 20);
         check_seed(seed, told(cluster, 0, "members") == PEERS - 1);
+        dismiss(cluster);
+    }
+}
+
+/* One joins late, one dies again and again and goes on from its checkpoint, one leaves: models are
+ * fetched, rounds missed, cut, refused. */
+static void nor_whatever_happens_to_it(void **state)
+{
+    const uint32_t first = 0;
+
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster *cluster = muster(seed, HONEST, 1, "local-sgd:H=8");
+        uint64_t equal = 0;
+        struct rng rng;
+
+        rng_init(&rng, seed, 9);
+        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+        for (uint32_t i = 0; i < PEERS - 1; i++) {
+            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+        }
+        for (int life = 0; life < 6; life++) {
+            const uint32_t who = 1 + (uint32_t)rng_below(&rng, 2);
+
+            cluster_run(cluster, NS_PER_S + rng_below(&rng, NS_PER_S));
+            if (life == 1) cluster_start(cluster, PEERS - 1, &first, 1);
+            check_seed(seed, sum_up(cluster, "unlike") == 0);
+            cluster_crash(cluster, who);
+            if (life == 4) cluster_lose(cluster, who);
+            cluster_run(cluster, rng_below(&rng, 3 * NS_PER_S));
+            cluster_start(cluster, who, &first, 1);
+        }
+        cluster_stop(cluster, 2);
+        cluster_run(cluster, 10 * NS_PER_S);
+        equal = sum_up(cluster, "equal");
+        check_seed(seed, sum_up(cluster, "unlike") == 0);
+        check_seed(seed, equal > 20);
         dismiss(cluster);
     }
 }
@@ -156,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_trains_is_never_accused),
+        cmocka_unit_test(nor_whatever_happens_to_it),
         cmocka_unit_test(who_does_not_train_is_found),
     };
 

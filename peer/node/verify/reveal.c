@@ -54,6 +54,7 @@ static void send_slice(struct node *node)
                                     .bytes_bytes = (uint32_t)count});
     showing->at += count;
     showing->until_ns = node_now(node) + VERIFY_SHOW_NS;
+    if (showing->at == showing->count) verify_showing_end(node->verify);
 }
 
 /* The claim before the last is where the last interval begins. */
@@ -72,7 +73,7 @@ void verify_on_reveal_req(struct node *node, struct peer_id from,
     const bool is_free = !showing->is_wanted && showing->bytes == NULL;
 
     if (is_its && showing->bytes != NULL && request->at > 0 && request->at == showing->at) {
-        if (showing->at < showing->count) send_slice(node);
+        send_slice(node);
         return;
     }
     if (request->at > 0 || is_its || !has_begin(verify, request->number)) {
