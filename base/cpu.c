@@ -64,6 +64,25 @@ static bool has_amx(void)
     return (a & saved) == saved;
 }
 
+bool cpu_model(char *text, size_t cap)
+{
+    enum { FIRST = 0x80000002, LAST = 0x80000004, CACHES = 4, LEVELS = 4 };
+    char words[49] = "";
+    unsigned r[4];
+    size_t at = 0;
+
+    for (unsigned leaf = FIRST; leaf <= LAST; leaf++) {
+        if (!__get_cpuid(leaf, &r[0], &r[1], &r[2], &r[3])) return false;
+        memcpy(words + 16 * (leaf - FIRST), r, sizeof r);
+    }
+    at = (size_t)snprintf(text, cap, "%s", words);
+    for (unsigned level = 0; level < LEVELS; level++) { /* ways, lines and sets of the caches */
+        if (!__get_cpuid_count(CACHES, level, &r[0], &r[1], &r[2], &r[3])) r[1] = r[2] = 0;
+        if (at < cap) at += (size_t)snprintf(text + at, cap - at, " %x.%x", r[1], r[2]);
+    }
+    return words[0] != '\0';
+}
+
 enum cpu_set cpu_best(void)
 {
     __builtin_cpu_init();
@@ -72,6 +91,13 @@ enum cpu_set cpu_best(void)
     return has_amx() ? CPU_AMX : CPU_AVX512;
 }
 #else
+bool cpu_model(char *text, size_t cap)
+{
+    (void)text;
+    (void)cap;
+    return false;
+}
+
 enum cpu_set cpu_best(void)
 {
     return CPU_BASELINE;

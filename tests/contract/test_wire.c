@@ -319,7 +319,8 @@ static void each_code_has_a_meaning(void **state)
     } coded[] = {{MESSAGE_ERROR, 0},       {MESSAGE_GOAWAY, 0},     {MESSAGE_DIALBACK, 1},
                  {MESSAGE_RELAY_LEASE, 0}, {MESSAGE_RELAY_STOP, 1}, {MESSAGE_REJECT, 1},
                  {MESSAGE_ABORT, 1},       {MESSAGE_OUTCOME, 1},    {MESSAGE_APPLIED, 1},
-                 {MESSAGE_STATE_DENY, 0},  {MESSAGE_CANCEL, 1},     {MESSAGE_PREDICTIONS, 0}};
+                 {MESSAGE_STATE_DENY, 0},  {MESSAGE_CANCEL, 1},     {MESSAGE_PREDICTIONS, 0},
+                 {MESSAGE_REVEAL, 0}};
     int wrong = 0;
 
     (void)state;

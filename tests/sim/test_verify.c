@@ -5,7 +5,9 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/rng.h"
+#include "peer/link/link.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/learners/replica.h"
 #include "tests/sim/lazy.h"
@@ -185,6 +187,92 @@ static void who_does_not_train_is_found(void **state)
     }
 }
 
+/* ---- what is shown is anybody's bytes ---- */
+
+static struct {
+    struct rng rng;
+    bool is_on;
+    uint64_t changed;
+} garbler;
+
+enum rc __real_links_send(struct links *links, struct peer_id to, const struct message *message);
+enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct message *message);
+
+static uint64_t odd_number(void)
+{
+    static const uint64_t odd[] = {0,         1,          39,        40,         65536,
+                                   UINT32_MAX, UINT64_MAX, UINT64_MAX / 4, UINT64_MAX - 39};
+
+    return odd[rng_below(&garbler.rng, ARRAY_COUNT(odd))];
+}
+
+/* One thing of each REVEAL, or none, is another one. */
+enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct message *message)
+{
+    static uint8_t bytes[REVEAL_BYTES_MAX];
+    struct message lie = *message;
+    struct message_reveal *reveal = &lie.as.reveal;
+
+    if (!garbler.is_on || message->type != MESSAGE_REVEAL || reveal->bytes_bytes == 0) {
+        return __real_links_send(links, to, message);
+    }
+    garbler.changed++;
+    memcpy(bytes, reveal->bytes, reveal->bytes_bytes);
+    reveal->bytes = bytes;
+    switch (rng_below(&garbler.rng, 8)) {
+    case 0:
+        reveal->total = odd_number();
+        break;
+    case 1:
+        reveal->at = odd_number();
+        break;
+    case 2:
+        reveal->bytes_bytes = (uint32_t)rng_below(&garbler.rng, reveal->bytes_bytes);
+        break;
+    case 3: /* a word of the head */
+        store_le64(bytes + 8 * rng_below(&garbler.rng, 5), odd_number());
+        break;
+    case 4:
+        reveal->code = 1 + (uint32_t)rng_below(&garbler.rng, 2);
+        break;
+    case 5:
+        memset(bytes, 0xff, reveal->bytes_bytes);
+        break;
+    case 6:
+        reveal->number = 1 + odd_number() % 1000;
+        break;
+    default:
+        bytes[rng_below(&garbler.rng, reveal->bytes_bytes)] ^= 1;
+    }
+    return __real_links_send(links, to, &lie);
+}
+
+/* Whatever comes, nobody falls, rounds go on, and no check is stuck. */
+static void hostile_bytes_cost_nobody_but_who_sends_them(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 20) {
+        struct cluster *cluster = muster(seed, HONEST, 1, "local-sgd:H=8");
+        uint64_t rounds;
+
+        rng_init(&garbler.rng, seed, 7);
+        garbler.changed = 0;
+        swarm_start(cluster, PEERS);
+        cluster_run(cluster, 2 * NS_PER_S);
+        garbler.is_on = true;
+        cluster_run(cluster, 3 * NS_PER_S);
+        garbler.is_on = false;
+        check_seed(seed, garbler.changed > 3);
+        for (uint32_t i = 0; i < PEERS; i++) {
+            check_seed(seed, cluster_is_up(cluster, i));
+        }
+        rounds = sum(cluster, PEERS, "equal");
+        cluster_run(cluster, 40 * NS_PER_S); /* pauses end, and what waited was given up */
+        check_seed(seed, sum(cluster, PEERS, "equal") > rounds);
+        dismiss(cluster);
+    }
+}
+
 static int open_crew(void **state)
 {
     const struct cpu_backend_options options = {.threads = 1};
@@ -207,6 +295,7 @@ int main(void)
         cmocka_unit_test(who_trains_is_never_accused),
         cmocka_unit_test(nor_whatever_happens_to_it),
         cmocka_unit_test(who_does_not_train_is_found),
+        cmocka_unit_test(hostile_bytes_cost_nobody_but_who_sends_them),
     };
 
     return cmocka_run_group_tests(tests, open_crew, close_crew);

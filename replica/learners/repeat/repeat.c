@@ -113,10 +113,11 @@ static void add_data(struct hash *hash, const struct replica *r)
 bool repeat_is_possible(const struct learner *learner)
 {
     const struct replica *r = (const struct replica *)learner;
+    char text[TEXT_BYTES];
 
     /* Learners that take other steps have operations of their own. */
     return learner->ops == &replica_ops && r->device == NULL && r->beside == NULL &&
-           r->objective == NULL && !shard_augments(r->shard);
+           r->objective == NULL && !shard_augments(r->shard) && cpu_model(text, sizeof text);
 }
 
 enum rc repeat_recipe(struct learner *learner, struct digest *recipe)
@@ -138,6 +139,9 @@ enum rc repeat_recipe(struct learner *learner, struct digest *recipe)
     hash_init(&hash);
     cpu_backend_describe(text, sizeof text);
     add_text(&hash, text);
+    if (!cpu_model(text, sizeof text)) return RC_UNSUPPORTED;
+    add_text(&hash, text);
+    add_text(&hash, __VERSION__); /* of the compiler */
     add_word(&hash, cpu_used);
     add_word(&hash, team_threads(r->team));
     hash_update(&hash, schema.bytes, sizeof schema.bytes);

@@ -49,7 +49,7 @@ struct repeat_way {
 
 void repeat_state_deinit(struct repeat_state *state);
 /** Of the learner's kind: it takes its steps on the host, with locks, from the next samples of its
- *  shard as they are, and learns of nobody's answers. */
+ *  shard as they are, and learns of nobody's answers; and the processor says which one it is. */
 bool repeat_is_possible(const struct learner *learner);
 /** What a step's bits depend on beside its beginning: the program's arithmetic, the threads, the
  *  model, the optimizer, its numbers and its schedule, clipping, the batch, and the data, of which

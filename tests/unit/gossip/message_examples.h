@@ -25,7 +25,8 @@ static const enum message_type example_types[] = {
     MESSAGE_SKETCH,        MESSAGE_STATE_DONE,  MESSAGE_STATUS_REQ,     MESSAGE_STATUS,
     MESSAGE_REKEY,         MESSAGE_REKEY_ACK,   MESSAGE_OPEN_REQ,       MESSAGE_SHARE,
     MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ, MESSAGE_APPLIED,        MESSAGE_OUTCOME_ASK,
-    MESSAGE_OUTCOME_TOLD,  MESSAGE_SCORE,       MESSAGE_PROBE,          MESSAGE_PREDICTIONS};
+    MESSAGE_OUTCOME_TOLD,  MESSAGE_SCORE,       MESSAGE_CLAIM,          MESSAGE_REVEAL_REQ,
+    MESSAGE_REVEAL,        MESSAGE_PROBE,       MESSAGE_PREDICTIONS};
 
 struct example_bytes {
     uint8_t measured[MEASURED_BYTES_MAX];
@@ -342,6 +343,36 @@ static inline bool example_push(struct source *s, struct message *m)
     }
 }
 
+/* How models came to be what they are. */
+static inline bool example_claims(struct source *s, struct message *m)
+{
+    switch (m->type) {
+    case MESSAGE_CLAIM:
+        m->as.claim.number = any(s, 1, UINT64_MAX);
+        fill(s, &m->as.claim.state, DIGEST_BYTES);
+        fill(s, &m->as.claim.recipe, DIGEST_BYTES);
+        m->as.claim.steps = any32(s, 0, CLAIM_STEPS_MAX);
+        m->as.claim.before = any32(s, 0, CLAIM_STEPS_MAX);
+        m->as.claim.round = any(s, 0, UINT64_MAX);
+        return true;
+    case MESSAGE_REVEAL_REQ:
+        m->as.reveal_req.number = any(s, 1, UINT64_MAX);
+        m->as.reveal_req.at = any(s, 0, UINT64_MAX);
+        return true;
+    case MESSAGE_REVEAL:
+        m->as.reveal.code = any32(s, REVEAL_HERE, REVEAL_BUSY);
+        m->as.reveal.number = any(s, 1, UINT64_MAX);
+        m->as.reveal.at = any(s, 0, UINT64_MAX);
+        m->as.reveal.total = any(s, 0, UINT64_MAX);
+        m->as.reveal.bytes = s->bytes->hashes;
+        m->as.reveal.bytes_bytes = few(s, sizeof s->bytes->hashes, 4);
+        fill(s, s->bytes->hashes, sizeof s->bytes->hashes);
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* What models say. */
 static inline bool example_predictions(struct source *s, struct message *m)
 {
@@ -503,7 +534,7 @@ static inline void example_make(struct source *s, enum message_type type, struct
         m->as.cancel.code = any32(s, CANCEL_START, CANCEL_START);
         break;
     default:
-        if (!example_predictions(s, m)) example_state(s, m);
+        if (!example_predictions(s, m) && !example_claims(s, m)) example_state(s, m);
     }
 }
 
