@@ -34,8 +34,8 @@ enum cpu_set cpu_best(void);
 const char *cpu_name(enum cpu_set set);
 /** "avx2", or "avx2 by GRAPEVINE_CPU, of amx". */
 void cpu_describe(char *text, size_t cap);
-/** Which processor it is, in its own words, as libraries choose their loops and blocks by it; false:
- *  it does not say. */
+/** Which processor it is, in its own words, as libraries choose their loops and blocks by it;
+ * false: it does not say. */
 bool cpu_model(char *text, size_t cap);
 /** Limit oneDNN and OpenBLAS as GRAPEVINE_CPU limits us, by their variables, which they read when
  *  they are loaded. True: these were not set yet, so the program has to begin again. */

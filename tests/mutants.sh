@@ -271,6 +271,10 @@ replica/learners/repeat/repeat.c @ unit_replica_repeat @ moments are not part of
 replica/learners/repeat/repeat.c @ unit_replica_repeat @ a round comes in at the end of an interval @ s/replica_host_steps\(r, way->before, NULL/replica_host_steps(r, way->steps, NULL/
 replica/learners/repeat/repeat.c @ unit_replica_repeat @ rates of the optimizer are not compared @ s/hash_update\(&hash, numbers, sizeof numbers\);/hash_update(\&hash, numbers, 0);/
 replica/learners/repeat/repeat.c @ unit_replica_repeat @ fewer samples than steps take are let in @ s/way->samples != samples_of/way->samples > samples_of/
+peer/node/verify/check.c @ sim_verify @ a state that was not claimed is taken @ s/if \(!digest_is_equal\(repeat_digest\(&from\), check->from.state\)\) return;//
+peer/node/verify/check.c @ sim_verify @ steps that lead elsewhere are as good @ s/!digest_is_equal\(check->end, check->to.state\)/false/
+peer/node/verify/claim.c @ sim_verify @ a model that was replaced is claimed to be trained @ s/is_void = true;/is_void = false;/g
+peer/node/verify/reveal.c @ sim_verify @ who was shown all keeps others out @ s/if \(showing->at == showing->count\) verify_showing_end\(node->verify\);//
 replica/data/shard.c @ unit_replica_repeat @ samples of another shard are named @ s/if \(!is_of_this_shard\(shard, from\) \|\| !is_of_this_shard\(shard, to\)\) return RC_STALE;//
 replica/plane/plane.c @ unit_replica_plane @ a trunk has one layer more @ s/begun > layers/begun > layers + 1/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/

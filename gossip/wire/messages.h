@@ -297,9 +297,9 @@ struct message_reveal_req {
     uint64_t at;     /* bytes: the slice from here on */
 };
 struct message_reveal {
-    uint64_t number, at; /* as asked */
-    uint64_t total;      /* bytes in all; HERE */
-    uint32_t code;       /* enum reveal_code */
+    uint64_t number, at;  /* as asked */
+    uint64_t total;       /* bytes in all; HERE */
+    uint32_t code;        /* enum reveal_code */
     const uint8_t *bytes; /* borrowed; HERE */
     uint32_t bytes_bytes;
 };

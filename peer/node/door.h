@@ -51,7 +51,7 @@ struct neighbour {
     struct ration sketches; /* asked for */
     struct ration requests; /* for the model */
     struct verify_heard verify;
-    uint64_t avoid_ns;      /* until then its model is not wanted: a download just failed */
+    uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
     uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
     uint64_t stray_bytes,
         stray_ns; /* DATA it was not allowed to send, and when the last of it came */

@@ -66,12 +66,11 @@ static const struct border_work border_end = {
 /* What may be done at a step border, most urgent first: what changes the model (a downloaded one, a
  * round's difference, the way back), what reads it, and then more steps. */
 static const struct border_work *const works[] = {
-    &border_nothing_left, &border_hash,     &border_rollback, &border_assign,
-    &border_copy,         &border_score,    &border_apply,    &border_pull,
-    &border_first_shard,  &border_goal,     &border_reveal, &border_snapshot, &border_donate,
-    &border_sketch,       &border_repeat,   &border_keep,     &border_reshard,  &border_state,
-    &border_checkpoint,   &border_evaluate, &border_final,    &border_end,
-    &border_answer,       &border_steps};
+    &border_nothing_left, &border_hash,     &border_rollback, &border_assign,      &border_copy,
+    &border_score,        &border_apply,    &border_pull,     &border_first_shard, &border_goal,
+    &border_reveal,       &border_snapshot, &border_donate,   &border_sketch,      &border_repeat,
+    &border_keep,         &border_reshard,  &border_state,    &border_checkpoint,  &border_evaluate,
+    &border_final,        &border_end,      &border_answer,   &border_steps};
 
 /* ---- what every event ends in ---- */
 

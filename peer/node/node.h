@@ -78,13 +78,13 @@ struct node_options {
     bool evaluates_at_end;     /* on the full test set */
     uint64_t test_samples;     /* in it, for messages */
     bool keeps_files;
-    double verify;              /* share of the training time, to repeat steps of others: verify.h */
-    bool serves_predictions;    /* to who asks by PROBE */
-    bool serves_models;         /* also to who is no member, but could be one */
-    struct audit *audit;        /* see peer/round/audit.h; NULL: nobody watches */
-    size_t quick_bytes;         /* see struct links_options */
-    bool is_clear;              /* see struct links_options: benchmarks only */
-    uint64_t bytes_per_s;       /* that the user allows it, each way; 0: no limit */
+    double verify;           /* share of the training time, to repeat steps of others: verify.h */
+    bool serves_predictions; /* to who asks by PROBE */
+    bool serves_models;      /* also to who is no member, but could be one */
+    struct audit *audit;     /* see peer/round/audit.h; NULL: nobody watches */
+    size_t quick_bytes;      /* see struct links_options */
+    bool is_clear;           /* see struct links_options: benchmarks only */
+    uint64_t bytes_per_s;    /* that the user allows it, each way; 0: no limit */
     uint64_t relay_bytes_per_s; /* passed on for peers that cannot be dialled; 0: nothing */
     uint64_t step_cost_ns;      /* of modelled training */
     uint64_t evaluate_cost_ns;  /* the same of an evaluation */
@@ -107,6 +107,17 @@ struct node_options {
     struct verified *verified;  /* see gossip/membership/verified.h: simulations; else NULL */
     const uint8_t *certificate; /* that we show; encoded */
     size_t certificate_bytes;   /* 0: none */
+};
+
+/* What --verify did. */
+struct verify_counts {
+    bool is_on;
+    const char *why_not; /* nobody can check this peer, nor it others: a literal; NULL: it can be */
+    uint32_t members, others; /* neighbours that can be checked, and that cannot */
+    uint64_t equal, unlike;   /* intervals taken again: as was claimed, or not */
+    uint64_t refused, missed; /* that were not shown: gone or busy; silent, or the link is lost */
+    uint64_t unclear;         /* nothing can be said: what it takes is not here */
+    double repeat_s, claim_s; /* of the training time */
 };
 
 /* One line of metrics.jsonl. Values that are not known are NaN. */
@@ -135,8 +146,11 @@ struct node_report {
     double weight, custody_weight;
     uint64_t shares_returned, shares_lost;
     struct round_guard guard; /* what --robust did */
+    struct verify_counts verify;
 };
 
+/** What --verify did, as status and metrics.jsonl have it; nothing without. */
+void node_report_verify(const struct node_report *report, struct json *json);
 /** What --robust did, as status and metrics.jsonl have it. */
 void node_report_guard(const struct node_report *report, struct json *json);
 /** Likewise of a period that follows the loss; nothing with other methods. */

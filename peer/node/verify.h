@@ -1,21 +1,20 @@
 /*
- * verify: does who mixes with this peer train at all (--verify P)? Members tell at each snapshot for
- * a round what their state is, by its hash, and how many steps led to it from the one before. Now and
- * then one that is drawn is asked for where an interval began; its steps are taken again, and lead to
- * the same bits, or it has not taken them (replica/learners/repeat/repeat.h). What is asked for is
- * known only after it was claimed, so nobody can train when asked, and sleep else.
+ * verify: does who mixes with this peer train at all (--verify P)? Members tell at each snapshot
+ * for a round what their state is, by its hash, and how many steps led to it from the one before.
+ * Now and then one that is drawn is asked for where an interval began; its steps are taken again,
+ * and lead to the same bits, or it has not taken them (replica/learners/repeat/repeat.h). What is
+ * asked for is known only after it was claimed, so nobody can train when asked, and sleep else.
  *
- * P is the share of the training time that this may take: an interval takes about as long again as it
- * did there, so of `members` that can be checked one is drawn at each of its claims with chance
- * P / members, or less where a repeat is dear. Only what this peer has found by itself counts; nobody
- * is told, so nobody can be accused.
+ * P is the share of the training time that this may take: an interval takes about as long again as
+ * it did there, so of `members` that can be checked one is drawn at each of its claims with chance
+ * P / members, or less where a repeat is dear. Only what this peer has found by itself counts;
+ * nobody is told, so nobody can be accused.
  *
  * Loop thread, but for what says that it is in the lane.
  */
 #ifndef GRAPEVINE_PEER_NODE_VERIFY_H
 #define GRAPEVINE_PEER_NODE_VERIFY_H
 
-#include "base/json.h"
 #include "gossip/wire/messages.h"
 #include "peer/node/lane.h"
 
@@ -44,8 +43,8 @@ void verify_applied(struct node *node);
 void verify_void(struct node *node);
 void verify_tick(struct node *node, uint64_t now_ns);
 uint64_t verify_next_ns(const struct node *node);
-/** For status: NULL where this peer verifies nothing. */
-struct json *verify_status(const struct node *node);
+/** What came of it so far. */
+struct verify_counts verify_counts(const struct node *node);
 
 extern const struct border_work border_reveal, border_repeat;
 

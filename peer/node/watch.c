@@ -74,6 +74,7 @@ void node_report(const struct node *node, struct node_report *report)
         .shares_returned = stats.counts.returned,
         .shares_lost = stats.counts.in_doubt_lost,
         .guard = stats.guard,
+        .verify = verify_counts(node),
     };
     models_population_report(node, report);
 }
@@ -328,6 +329,23 @@ void node_report_guard(const struct node_report *report, struct json *json)
     json_set_count(json, "guard_means_refused", report->guard.means_refused);
 }
 
+void node_report_verify(const struct node_report *report, struct json *json)
+{
+    const struct verify_counts *verify = &report->verify;
+
+    if (!verify->is_on) return;
+    json_set_text(json, "verify_why_not", verify->why_not);
+    json_set_count(json, "verify_members", verify->members);
+    json_set_count(json, "verify_others", verify->others);
+    json_set_count(json, "verify_equal", verify->equal);
+    json_set_count(json, "verify_unlike", verify->unlike);
+    json_set_count(json, "verify_refused", verify->refused);
+    json_set_count(json, "verify_missed", verify->missed);
+    json_set_count(json, "verify_unclear", verify->unclear);
+    json_set_real(json, "verify_repeat_s", verify->repeat_s);
+    json_set_real(json, "verify_claim_s", verify->claim_s);
+}
+
 void node_report_population(const struct node_report *report, struct json *json)
 {
     if (!report->is_population) return;
@@ -404,10 +422,10 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_count(json, "rounds_missed", report.rounds_missed);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
     node_report_guard(&report, json);
+    node_report_verify(&report, json);
     set_method(&report, json);
     json_set_count(json, "checkpoint_failures", lane_checkpoint_failures(node));
     set_alarms(node, json);
-    if (node->verify != NULL) json_set(json, "verify", verify_status(node));
     if (node->round != NULL) set_rounds(node, json);
     if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);
     links_counts(node->links, &counts);

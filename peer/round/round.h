@@ -150,7 +150,8 @@ void round_keep_agreed(struct round *round, bool wants, uint64_t until);
  *  or none of round `least` or later. */
 float *round_take_agreed(struct round *round, uint64_t least, uint64_t *number);
 
-/** What the last group round agreed on, as of round_take_agreed(), if that was round `number`; NULL: it was not. Only with options.keeps_last. */
+/** What the last group round agreed on, as of round_take_agreed(), if that was round `number`;
+ * NULL: it was not. Only with options.keeps_last. */
 const float *round_last_agreed(const struct round *round, uint64_t number);
 
 /** A settled difference [values] waits for the apply step; after it, round_applied(). Where the

@@ -112,6 +112,7 @@ static void set_report(struct json *json, const struct node_report *report)
     json_set_text(json, "last_abort_reason", report->last_abort_reason);
     node_report_guard(report, json);
     node_report_period(report, json);
+    node_report_verify(report, json);
     node_report_population(report, json);
     json_set_count(json, "rss_bytes", usage_rss_bytes());
 }

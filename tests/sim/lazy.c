@@ -1,5 +1,5 @@
-/* See lazy.h. Counters, samples and losses are as true steps leave them; a replica has one way to take
- * steps, which is replaced here. */
+/* See lazy.h. Counters, samples and losses are as true steps leave them; a replica has one way to
+ * take steps, which is replaced here. */
 #include "tests/sim/lazy.h"
 
 #include "base/check.h"

@@ -5,9 +5,10 @@
  *   ^                |
  *   '--gone, busy, silent, or not what was claimed
  *
- * The draw is made when the claim is heard, so nobody knows before. What is shown has to hash to what
- * was claimed, or it is as good as another interval. Whoever has nothing to show is asked again
- * another time: a peer under load, or one that has restarted, may be slow, and that is no offence.
+ * The draw is made when the claim is heard, so nobody knows before. What is shown has to hash to
+ * what was claimed, or it is as good as another interval. Whoever has nothing to show is asked
+ * again another time: a peer under load, or one that has restarted, may be slow, and that is no
+ * offence.
  */
 #include "peer/node/verify/internal.h"
 
@@ -123,7 +124,8 @@ static bool take_slice(struct node *node, const struct message_reveal *reveal)
         check->bytes = mem_alloc(check->count);
         if (check->bytes == NULL) return true; /* seen to by the caller */
     }
-    if (reveal->total != check->count || reveal->bytes_bytes > check->count - check->at) return false;
+    if (reveal->total != check->count || reveal->bytes_bytes > check->count - check->at)
+        return false;
     memcpy(check->bytes + check->at, reveal->bytes, reveal->bytes_bytes);
     check->at += reveal->bytes_bytes;
     return true;
@@ -191,9 +193,8 @@ static void read_state(const struct schema *schema, uint8_t *bytes, struct repea
 static void run(struct border_job *job)
 {
     struct verify_check *check = &job->node->verify->check;
-    struct repeat_way way = {.steps = check->to.steps,
-                             .before = check->to.before,
-                             .agreed = check->agreed};
+    struct repeat_way way = {
+        .steps = check->to.steps, .before = check->to.before, .agreed = check->agreed};
     struct repeat_state from = {.recipe = check->from.recipe};
 
     read_state(job->node->schema, check->bytes, &from, &way);
@@ -298,24 +299,22 @@ uint64_t verify_next_ns(const struct node *node)
     return verify->showing.bytes != NULL ? node_earlier(next, verify->showing.until_ns) : next;
 }
 
-struct json *verify_status(const struct node *node)
+struct verify_counts verify_counts(const struct node *node)
 {
     const struct verify *verify = node->verify;
-    struct json *json;
-    uint32_t can = 0;
+    uint32_t members;
 
-    if (verify == NULL) return NULL;
-    json = json_object_create();
-    if (verify->why_not == NULL) can = comparable(node);
-    json_set_count(json, "members", can);
-    json_set_count(json, "others", node->neighbours_count - can);
-    json_set_text(json, "why_not", verify->why_not);
-    json_set_count(json, "equal", verify->equal);
-    json_set_count(json, "unlike", verify->unlike);
-    json_set_count(json, "refused", verify->refused);
-    json_set_count(json, "missed", verify->missed);
-    json_set_count(json, "unclear", verify->unclear);
-    json_set_real(json, "repeat_s", (double)verify->repeat_ns / 1e9);
-    json_set_real(json, "claim_s", (double)verify->take_ns / 1e9);
-    return json;
+    if (verify == NULL) return (struct verify_counts){.is_on = false};
+    members = comparable(node);
+    return (struct verify_counts){.is_on = true,
+                                  .why_not = verify->why_not,
+                                  .members = members,
+                                  .others = node->neighbours_count - members,
+                                  .equal = verify->equal,
+                                  .unlike = verify->unlike,
+                                  .refused = verify->refused,
+                                  .missed = verify->missed,
+                                  .unclear = verify->unclear,
+                                  .repeat_s = (double)verify->repeat_ns / 1e9,
+                                  .claim_s = (double)verify->take_ns / 1e9};
 }

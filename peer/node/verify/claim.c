@@ -3,8 +3,8 @@
  * the hash is told to all neighbours before the snapshot is: it is what the others hold it to. The
  * copy of the snapshot before stays, for who is drawn to see it.
  *
- * A claim begins where the one before ends, so a true interval cannot be shown twice: the counter of
- * steps is part of a state, and the state that a round leaves is known to all who were in it.
+ * A claim begins where the one before ends, so a true interval cannot be shown twice: the counter
+ * of steps is part of a state, and the state that a round leaves is known to all who were in it.
  */
 #include "peer/node/verify/internal.h"
 
@@ -99,7 +99,8 @@ static bool is_claimable(const struct verify_claims *claims)
     const struct repeat_state *from = &claims->states[1 - claims->last];
     const struct repeat_state *to = &claims->states[claims->last];
 
-    if (claims->number == 0 || claims->is_void || from->values[SECTION_PARAMETERS] == 0) return false;
+    if (claims->number == 0 || claims->is_void || from->values[SECTION_PARAMETERS] == 0)
+        return false;
     if (claims->has_round && claims->round == 0) return false;
     if (!digest_is_equal(from->recipe, to->recipe)) return false;
     return to->step > from->step && steps_of(claims) <= REPEAT_STEPS_MAX &&

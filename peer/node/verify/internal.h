@@ -22,7 +22,7 @@ struct verify_claims {
 
 /* What is shown of it to one that asks: reveal.c. */
 struct verify_showing {
-    bool is_wanted;    /* the bytes are to be made, at the next border */
+    bool is_wanted; /* the bytes are to be made, at the next border */
     struct peer_id to;
     uint64_t number;   /* of the claim */
     uint8_t *bytes;    /* NULL: nothing is shown */
@@ -51,9 +51,9 @@ struct verify {
     struct verify_showing showing;
     struct verify_check check;
     struct rng rng;
-    double dearness;     /* what a repeat takes, in steps as they are taken here, a step; 1 at first */
-    uint64_t repeat_ns;  /* spent on all of them */
-    uint64_t take_ns;    /* and on claims */
+    double dearness; /* what a repeat takes, in steps as they are taken here, a step; 1 at first */
+    uint64_t repeat_ns; /* spent on all of them */
+    uint64_t take_ns;   /* and on claims */
     uint64_t equal, unlike, refused, missed, unclear;
 };
 

@@ -1,7 +1,8 @@
 /*
- * Where an interval began, shown to one that asks: its state and the numbers of its samples, as bytes,
- * slice by slice, each asked for. One asker at a time, and each byte of a claim once, so whoever asks
- * costs no more memory than one state and no more of the line than that; who is silent makes way.
+ * Where an interval began, shown to one that asks: its state and the numbers of its samples, as
+ * bytes, slice by slice, each asked for. One asker at a time, and each byte of a claim once, so
+ * whoever asks costs no more memory than one state and no more of the line than that; who is silent
+ * makes way.
  */
 #include "peer/node/verify/internal.h"
 
@@ -158,8 +159,5 @@ static void done(struct node *node, struct border_job *job)
     verify_showing_end(node->verify);
 }
 
-const struct border_work border_reveal = {.name = "reveal",
-                                          .states = BORDER_TRAINING,
-                                          .when = is_due,
-                                          .run = run,
-                                          .done = done};
+const struct border_work border_reveal = {
+    .name = "reveal", .states = BORDER_TRAINING, .when = is_due, .run = run, .done = done};

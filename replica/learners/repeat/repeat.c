@@ -92,7 +92,8 @@ static void add_schedule(struct hash *hash, const struct schedule *schedule)
     const bool has_end = schedule->kind == SCHEDULE_LINEAR || schedule->kind == SCHEDULE_COSINE;
 
     add_word(hash, schedule->kind);
-    add_word(hash, has_end ? schedule->steps_total : 0); /* else it is of the shard, and no matter */
+    add_word(hash,
+             has_end ? schedule->steps_total : 0); /* else it is of the shard, and no matter */
     add_word(hash, schedule->warmup_steps);
     add_word(hash, schedule->every_steps);
     hash_update(hash, numbers, sizeof numbers);

@@ -106,6 +106,10 @@ static bool same_message(struct message *a, const struct message *b)
         is_same = is_same && same_bytes(&a->as.predictions.values, b->as.predictions.values,
                                         b->as.predictions.values_bytes);
         break;
+    case MESSAGE_REVEAL:
+        is_same = is_same &&
+                  same_bytes(&a->as.reveal.bytes, b->as.reveal.bytes, b->as.reveal.bytes_bytes);
+        break;
     case MESSAGE_STATUS:
         is_same =
             is_same && memcmp(a->as.status.text, b->as.status.text, b->as.status.text_bytes) == 0;
@@ -254,6 +258,7 @@ static bool may_be_missing(enum message_type type, int key)
     if (type == MESSAGE_START) return key == 10 || key == 11;
     if (type == MESSAGE_CREDIT) return key == 2;
     if (type == MESSAGE_PREDICTIONS) return key == 5;
+    if (type == MESSAGE_REVEAL) return key == 4;
     if (type == MESSAGE_PROGRESS) return key == 6 || key == 7 || key == 9 || key == 10;
     return (type == MESSAGE_JOIN && (key == 3 || key == 4)) || (type == MESSAGE_MEAN && key == 4);
 }
