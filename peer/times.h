@@ -57,16 +57,17 @@
 #define NODE_PROGRESS_NS    NS_PER_S        /* neighbours hear how far we are */
 #define INPUT_AGREE_NS      (10 * NS_PER_S) /* for one normalisation; then the one that most hold */
 #define VERIFY_SHOW_NS      (10 * NS_PER_S) /* an asker that is silent makes way */
-#define VERIFY_ASK_NS       (20 * NS_PER_S) /* for a slice: a long step may be in the way */
-#define NODE_TRAIN_JOB_NS   (5 * NS_PER_MS) /* aimed length of a training job */
-#define NODE_PROGRAM_JOB_NS (50 * NS_PER_MS) /* the same, where a program takes the steps */
-#define NODE_GRAPH_NS       (NS_PER_S / 5)   /* between two looks at the graph of the topology */
-#define NODE_AHEAD_NS       (2 * NS_PER_S)   /* between two at the groups of later rounds */
-#define NODE_BEGUN_NS       (120 * NS_PER_S) /* a peer older than this is not new */
-#define NODE_JUDGE_NS       (60 * NS_PER_S)  /* certificates run out: are all still let in? */
-#define NODE_RETRY_NS       NS_PER_S         /* before a failed download is begun again */
-#define NODE_AVOID_NS       (5 * NS_PER_S)   /* others are asked before those it failed with */
-#define NODE_PROBE_NS       NS_PER_S         /* an idle link is pinged */
+#define VERIFY_SLICE_NS     (250 * NS_PER_MS) /* for each, on average: who drips is given up */
+#define VERIFY_ASK_NS       (20 * NS_PER_S)   /* for a slice: a long step may be in the way */
+#define NODE_TRAIN_JOB_NS   (5 * NS_PER_MS)   /* aimed length of a training job */
+#define NODE_PROGRAM_JOB_NS (50 * NS_PER_MS)  /* the same, where a program takes the steps */
+#define NODE_GRAPH_NS       (NS_PER_S / 5)    /* between two looks at the graph of the topology */
+#define NODE_AHEAD_NS       (2 * NS_PER_S)    /* between two at the groups of later rounds */
+#define NODE_BEGUN_NS       (120 * NS_PER_S)  /* a peer older than this is not new */
+#define NODE_JUDGE_NS       (60 * NS_PER_S)   /* certificates run out: are all still let in? */
+#define NODE_RETRY_NS       NS_PER_S          /* before a failed download is begun again */
+#define NODE_AVOID_NS       (5 * NS_PER_S)    /* others are asked before those it failed with */
+#define NODE_PROBE_NS       NS_PER_S          /* an idle link is pinged */
 
 /* Trust in members (node/trust.c), partners of pairs (node/partners.c). */
 #define TRUST_PAUSE_NS       (2 * NS_PER_S)   /* after a proven member's first miss, else twice */

@@ -68,10 +68,10 @@ BEGIN {
     # The folders of a module, in order: a file may include its own folder and those before it, so
     # that no two folders lean on each other. "." are the files of the module itself.
     order["kernels"] = ". cpu/reference cpu cpu/dense cpu/image cpu/norm cpu/sequence cuda cuda/image cuda/norm cuda/sequence device"
-    order["replica"] = "plane optimizer tokenizer data readers model layers formats learners"
+    order["replica"] = "plane optimizer tokenizer data readers model layers formats learners learners/repeat"
     order["gossip"] = "wire secure signed flow overlay door membership reach"
     order["averaging"] = "codec core aggregate rule edge pair group push strategy"
-    order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/models node/door watch/page watch bench session commands ."
+    order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/models node/door node/verify watch/page watch bench session commands ."
     for (module in order) {
         count = split(order[module], folders, " ")
         for (i = 1; i <= count; i++) place[module, folders[i]] = i

@@ -49,7 +49,7 @@ static void ask(struct node *node)
         .type = MESSAGE_REVEAL_REQ,
         .as.reveal_req = {.number = check->from.number, .at = check->at}};
 
-    check->until_ns = node_now(node) + VERIFY_ASK_NS;
+    check->until_ns = node_earlier(node_now(node) + VERIFY_ASK_NS, check->ends_ns);
     (void)links_send(node->links, check->peer, &message); /* its loss ends the check */
 }
 
@@ -70,8 +70,17 @@ static bool begin(struct node *node, struct peer_id peer, const struct message_c
     check->peer = peer;
     check->from = *from;
     check->to = *to;
+    check->ends_ns = UINT64_MAX;
     ask(node);
     return true;
+}
+
+/* Whatever others claim, and however often, repeats take no more than twice their share. */
+static bool has_time(const struct node *node)
+{
+    const double there_ns = (double)(node_now(node) - node->begun_ns);
+
+    return (double)node->verify->repeat_ns <= 2 * node->options.verify * there_ns;
 }
 
 void verify_consider(struct node *node, struct neighbour *from, const struct message_claim *claim)
@@ -84,7 +93,7 @@ void verify_consider(struct node *node, struct neighbour *from, const struct mes
     if (node->state != NODE_TRAINING || verify->check.is_on || claim->steps == 0) return;
     if (!follows || claim->before > claim->steps) return;
     if (!is_comparable(verify, claim) || !is_comparable(verify, before)) return;
-    if (node->goal.is_reached) return;
+    if (node->goal.is_reached || !has_time(node)) return;
     chance = node->options.verify / (verify->dearness * comparable(node));
     if (rng_unit(&verify->rng) >= chance) return;
     if (!begin(node, from->id, before, claim)) verify->unclear++;
@@ -121,6 +130,8 @@ static bool take_slice(struct node *node, const struct message_reveal *reveal)
             return false;
         }
         check->count = (size_t)reveal->total;
+        check->ends_ns = node_now(node) + VERIFY_ASK_NS +
+                         (check->count / REVEAL_BYTES_MAX + 1) * VERIFY_SLICE_NS;
         check->bytes = mem_alloc(check->count);
         if (check->bytes == NULL) return true; /* seen to by the caller */
     }
@@ -273,7 +284,7 @@ void verify_on_link_lost(struct node *node, struct peer_id peer)
     if (is_waiting(verify) && peer_id_is_equal(verify->check.peer, peer)) {
         give_up(node, &verify->missed);
     }
-    if (verify->showing.bytes != NULL && peer_id_is_equal(verify->showing.to, peer)) {
+    if (verify_is_showing(verify) && peer_id_is_equal(verify->showing.to, peer)) {
         verify_showing_end(verify);
     }
 }
@@ -284,7 +295,7 @@ void verify_tick(struct node *node, uint64_t now_ns)
 
     if (verify == NULL) return;
     if (is_waiting(verify) && now_ns >= verify->check.until_ns) give_up(node, &verify->missed);
-    if (verify->showing.bytes != NULL && now_ns >= verify->showing.until_ns) {
+    if (verify_is_showing(verify) && now_ns >= verify->showing.until_ns) {
         verify_showing_end(verify);
     }
 }
@@ -296,7 +307,7 @@ uint64_t verify_next_ns(const struct node *node)
 
     if (verify == NULL) return next;
     if (is_waiting(verify)) next = verify->check.until_ns;
-    return verify->showing.bytes != NULL ? node_earlier(next, verify->showing.until_ns) : next;
+    return verify_is_showing(verify) ? node_earlier(next, verify->showing.until_ns) : next;
 }
 
 struct verify_counts verify_counts(const struct node *node)

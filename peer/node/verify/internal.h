@@ -37,8 +37,8 @@ struct verify_check {
     struct message_claim from, to; /* the claims that the interval is between */
     float *agreed;                 /* [mixed]: what came in on the way; NULL: nothing */
     uint8_t *bytes;
-    size_t count, at; /* that are here of them; 0: the first slice is to come */
-    uint64_t until_ns;
+    size_t count, at;           /* that are here of them; 0: the first slice is to come */
+    uint64_t until_ns, ends_ns; /* for the next slice, and for all */
     struct digest end;
     enum rc rc;
 };
@@ -73,6 +73,8 @@ void verify_claims_deinit(struct verify_claims *claims);
 void verify_on_reveal_req(struct node *node, struct peer_id from,
                           const struct message_reveal_req *request);
 void verify_showing_end(struct verify *verify);
+/** The bytes are there, and the rest of them may be asked for. */
+bool verify_is_showing(const struct verify *verify);
 /* check.c */
 void verify_consider(struct node *node, struct neighbour *from, const struct message_claim *claim);
 void verify_on_reveal(struct node *node, struct peer_id from, const struct message_reveal *reveal);

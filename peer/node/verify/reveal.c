@@ -34,6 +34,11 @@ void verify_showing_end(struct verify *verify)
     verify->showing = (struct verify_showing){.is_wanted = false};
 }
 
+bool verify_is_showing(const struct verify *verify)
+{
+    return !verify->showing.is_wanted && verify->showing.bytes != NULL; /* else a job has it */
+}
+
 static void answer(struct node *node, struct peer_id to, const struct message_reveal *reveal)
 {
     const struct message message = {.type = MESSAGE_REVEAL, .as.reveal = *reveal};
@@ -71,9 +76,9 @@ void verify_on_reveal_req(struct node *node, struct peer_id from,
     struct verify_showing *showing = &verify->showing;
     struct message_reveal no = {.number = request->number, .at = request->at, .code = REVEAL_GONE};
     const bool is_its = showing->number == request->number && peer_id_is_equal(showing->to, from);
-    const bool is_free = !showing->is_wanted && showing->bytes == NULL;
+    const bool is_ready = verify_is_showing(verify);
 
-    if (is_its && showing->bytes != NULL && request->at > 0 && request->at == showing->at) {
+    if (is_its && is_ready && request->at > 0 && request->at == showing->at) {
         send_slice(node);
         return;
     }
@@ -81,7 +86,7 @@ void verify_on_reveal_req(struct node *node, struct peer_id from,
         answer(node, from, &no);
         return;
     }
-    if (!is_free) {
+    if (showing->is_wanted || is_ready) {
         no.code = REVEAL_BUSY;
         answer(node, from, &no);
         return;
