@@ -281,6 +281,7 @@ static const struct field claim_fields[] = {
     UINT(3, claim.steps, 0, CLAIM_STEPS_MAX),
     UINT(4, claim.before, 0, CLAIM_STEPS_MAX),
     ANY(5, claim.round),
+    FIXED(6, claim.agreed),
 };
 static const struct field reveal_req_fields[] = {
     UINT(0, reveal_req.number, 1, UINT64_MAX),

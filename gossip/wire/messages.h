@@ -291,6 +291,7 @@ struct message_claim {    /* at a snapshot for a round; see replica/learners/rep
                              and a round alone, and nothing is claimed of it */
     uint32_t before;      /* of these, before the result of `round` came in */
     uint64_t round;       /* a group round; 0: none came in */
+    struct digest agreed; /* of what came in there; zeros: nothing did */
 };
 struct message_reveal_req {
     uint64_t number; /* of the claim before: of what its state was */

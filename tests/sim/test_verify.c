@@ -4,6 +4,7 @@
  */
 #include "tests/check.h"
 
+#include "base/blob.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/rng.h"
@@ -275,6 +276,66 @@ static void hostile_bytes_cost_nobody_but_who_sends_them(void **state)
     }
 }
 
+/* ---- one that tells each another result ---- */
+
+static struct {
+    bool is_on; /* whoever owns the model's one part in a round */
+    uint64_t changed;
+} two_tongues;
+
+enum rc __real_links_send_bulk(struct links *links, struct peer_id to,
+                               const struct inner_header *header, struct blob *body);
+enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
+                               const struct inner_header *header, struct blob *body);
+
+/* Of the mean of its part, to each the last bits are others: no guard is to mind that. */
+enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
+                               const struct inner_header *header, struct blob *body)
+{
+    struct blob *lie;
+    enum rc rc;
+
+    if (!two_tongues.is_on || header->flags != DATA_MEAN) {
+        return __real_links_send_bulk(links, to, header, body);
+    }
+    lie = blob_copy(body->bytes, body->count);
+    if (lie == NULL) return RC_NOMEM;
+    two_tongues.changed++;
+    for (size_t i = 0; i + 4 <= lie->count; i += 4) {
+        lie->bytes[i] ^= (uint8_t)(1 + two_tongues.changed % 7);
+    }
+    rc = __real_links_send_bulk(links, to, header, lie);
+    blob_unref(lie);
+    return rc;
+}
+
+/* Honest members come to unlike models by that, and hold it against nobody. */
+static void who_tells_each_another_result_has_nobody_accused(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 2) {
+        struct cluster *cluster = muster(seed, HONEST, 1, "local-sgd:H=8");
+        uint64_t equal, rounds;
+
+        two_tongues.changed = 0;
+        swarm_start(cluster, PEERS);
+        cluster_run(cluster, 2 * NS_PER_S);
+        two_tongues.is_on = true;
+        rounds = swarm_report(cluster, 1).rounds_ok;
+        cluster_run(cluster, 10 * NS_PER_S);
+        check_seed(seed, two_tongues.changed > 10);
+        check_seed(seed, swarm_report(cluster, 1).rounds_ok > rounds + 5);
+        check_seed(seed, sum(cluster, PEERS, "verify_unlike") == 0);
+        check_seed(seed, sum(cluster, PEERS, "verify_unclear") > 0);
+        two_tongues.is_on = false;
+        equal = sum(cluster, PEERS, "verify_equal");
+        cluster_run(cluster, 10 * NS_PER_S); /* and once it is over all are checked again */
+        check_seed(seed, sum(cluster, PEERS, "verify_equal") > equal + 10);
+        check_seed(seed, sum(cluster, PEERS, "verify_unlike") == 0);
+        dismiss(cluster);
+    }
+}
+
 static int open_crew(void **state)
 {
     const struct cpu_backend_options options = {.threads = 1};
@@ -298,6 +359,7 @@ int main(void)
         cmocka_unit_test(nor_whatever_happens_to_it),
         cmocka_unit_test(who_does_not_train_is_found),
         cmocka_unit_test(hostile_bytes_cost_nobody_but_who_sends_them),
+        cmocka_unit_test(who_tells_each_another_result_has_nobody_accused),
     };
 
     return cmocka_run_group_tests(tests, open_crew, close_crew);

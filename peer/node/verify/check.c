@@ -6,11 +6,14 @@
  *   '--gone, busy, silent, or not what was claimed
  *
  * The draw is made when the claim is heard, so nobody knows before. What is shown has to hash to
- * what was claimed, or it is as good as another interval. Whoever has nothing to show is asked
- * again another time: a peer under load, or one that has restarted, may be slow, and that is no
- * offence.
+ * what was claimed, or it is as good as another interval. Where a round came to something else
+ * there nothing can be said: the owner of a part may have told each another result. Whoever has
+ * nothing to show is asked again another time: a peer under load, or one that has restarted, may be
+ * slow, and that is no offence.
  */
 #include "peer/node/verify/internal.h"
+
+#include "base/hash_wide.h"
 
 static const double dearness_least = 0.25; /* it is measured, and no draw is certain by that */
 static const enum section shown[] = {SECTION_PARAMETERS, SECTION_MOMENTS, SECTION_BUFFERS};
@@ -206,8 +209,13 @@ static void run(struct border_job *job)
     struct verify_check *check = &job->node->verify->check;
     struct repeat_way way = {
         .steps = check->to.steps, .before = check->to.before, .agreed = check->agreed};
+    const size_t bytes = job->node->mixed * sizeof(float); /* of what came in */
     struct repeat_state from = {.recipe = check->from.recipe};
 
+    check->rc = RC_STALE; /* the round came to something else there: its owner may have lied */
+    if (check->agreed != NULL &&
+        !digest_is_equal(hash_wide_of(check->agreed, bytes), check->to.agreed))
+        return;
     read_state(job->node->schema, check->bytes, &from, &way);
     check->rc = RC_AUTH; /* it is not the state that was claimed */
     if (!digest_is_equal(repeat_digest(&from), check->from.state)) return;

@@ -9,6 +9,7 @@
 #include "peer/node/verify/internal.h"
 
 #include "averaging/rule/rule.h"
+#include "base/hash_wide.h"
 
 /* ---- what can be claimed at all ---- */
 
@@ -74,6 +75,15 @@ void verify_destroy(struct node *node)
 
 /* ---- at snapshots ---- */
 
+/* Rounds settle one after the other, so what the last one came to stays while the next begins. */
+struct digest verify_agreed_digest(const struct node *node, uint64_t round)
+{
+    static const struct digest none;
+    const float *agreed = round_last_agreed(node->round, round);
+
+    return agreed == NULL ? none : hash_wide_of(agreed, node->mixed * sizeof *agreed);
+}
+
 void verify_snapshot(struct node *node)
 {
     struct verify_claims *claims;
@@ -85,6 +95,7 @@ void verify_snapshot(struct node *node)
     state = &claims->states[1 - claims->last];
     claims->rc = repeat_take(lane_learner(node), state);
     if (claims->rc == RC_OK) claims->digest = repeat_digest(state);
+    if (claims->round > 0) claims->agreed = verify_agreed_digest(node, claims->round);
     claims->took_ns = node_now(node) - begun_ns;
 }
 
@@ -134,6 +145,7 @@ void verify_snapshot_taken(struct node *node)
         .before = claims->has_interval ? claims->before : 0,
         .round = claims->has_interval && claims->has_round ? claims->round : 0,
     };
+    if (message.as.claim.round > 0) message.as.claim.agreed = claims->agreed;
     claims->is_void = claims->has_round = false;
     claims->round = 0;
     claims->before = 0;

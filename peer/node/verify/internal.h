@@ -17,6 +17,7 @@ struct verify_claims {
     bool is_void;                  /* since the last snapshot something else changed the model */
     bool has_round;                /* ...or a round did */
     uint64_t round;                /* which; 0: one that cannot be claimed */
+    struct digest agreed;          /* what it came to here */
     uint32_t before;               /* steps, when it did */
 };
 
@@ -69,6 +70,8 @@ bool verify_head(const struct schema *schema, const uint8_t *head, uint64_t tota
 
 /* claim.c */
 void verify_claims_deinit(struct verify_claims *claims);
+/** Of what a round came to here; zeros: it was not the last one. */
+struct digest verify_agreed_digest(const struct node *node, uint64_t round);
 /* reveal.c */
 void verify_on_reveal_req(struct node *node, struct peer_id from,
                           const struct message_reveal_req *request);

@@ -354,6 +354,7 @@ static inline bool example_claims(struct source *s, struct message *m)
         m->as.claim.steps = any32(s, 0, CLAIM_STEPS_MAX);
         m->as.claim.before = any32(s, 0, CLAIM_STEPS_MAX);
         m->as.claim.round = any(s, 0, UINT64_MAX);
+        fill(s, &m->as.claim.agreed, DIGEST_BYTES);
         return true;
     case MESSAGE_REVEAL_REQ:
         m->as.reveal_req.number = any(s, 1, UINT64_MAX);
