@@ -36,18 +36,17 @@ static enum rc split_pair(const char *flag, const char *spec, const char *text, 
     return RC_OK;
 }
 
-static enum rc parse_steps(const char *flag, const char *spec, const char *value,
-                           uint64_t *every_steps, struct fault *why)
+static enum rc parse_steps(const char *flag, const char *spec, const char *value, uint64_t least,
+                           uint64_t *count, struct fault *why)
 {
     uint64_t steps;
 
-    if (!units_parse_count(value, &steps) || steps == 0 || steps > EVERY_STEPS_MAX) {
+    if (!units_parse_count(value, &steps) || steps < least || steps > EVERY_STEPS_MAX) {
         return fault_set(why, RC_PARSE,
-                         "%s %s: column %zu: \"%s\" is not a count of steps from 1 "
-                         "to 1000000",
-                         flag, spec, (size_t)(value - spec) + 1, value);
+                         "%s %s: column %zu: \"%s\" is not a count of steps from %llu to 1000000",
+                         flag, spec, (size_t)(value - spec) + 1, value, (unsigned long long)least);
     }
-    *every_steps = steps;
+    *count = steps;
     return RC_OK;
 }
 
@@ -94,10 +93,10 @@ static enum rc parse_chance(const char *spec, const char *value, const struct se
 static enum rc parse_beside(const char *spec, const char *value, struct strategy *strategy,
                             struct fault *why)
 {
-    strategy->stale_steps = 0;
-    strategy->waits = strcmp(value, "0") == 0;
-    if (strategy->waits) return RC_OK;
-    return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
+    enum rc rc = parse_steps("--averaging", spec, value, 0, &strategy->stale_steps, why);
+
+    strategy->waits = rc == RC_OK && strategy->stale_steps == 0;
+    return rc;
 }
 
 static enum rc parse_fragments(const char *spec, const char *value, uint32_t *fragments,
@@ -226,24 +225,16 @@ static float *share_of(struct strategy *strategy, enum setting_kind kind)
     }
 }
 
-/* Counts of steps of which 0 says something. */
-static bool may_be_none(enum setting_kind kind)
-{
-    return kind == SETTING_BURN || kind == SETTING_LEAD;
-}
-
 /* One key=value of `spec`, both already cut out. */
 static enum rc apply_setting(const char *spec, const struct setting *setting, const char *value,
                              struct strategy *strategy, struct fault *why)
 {
+    const bool may_be_none = setting->kind == SETTING_BURN || setting->kind == SETTING_LEAD;
+    const uint64_t least = may_be_none ? 0 : 1;
     uint64_t *steps = steps_of(strategy, setting->kind);
     float *share = share_of(strategy, setting->kind);
 
-    if (may_be_none(setting->kind) && strcmp(value, "0") == 0) {
-        *steps = 0;
-        return RC_OK;
-    }
-    if (steps != NULL) return parse_steps("--averaging", spec, value, steps, why);
+    if (steps != NULL) return parse_steps("--averaging", spec, value, least, steps, why);
     if (setting->kind == SETTING_MOMENTUM) strategy->rule_settings.has_momentum = true;
     if (share != NULL) return parse_share(spec, value, setting, share, why);
     switch (setting->kind) {
@@ -454,7 +445,7 @@ static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fa
 
     if (rc != RC_OK) return rc;
     if (strcmp(key, "every") == 0) {
-        return parse_steps("--pace", spec, value, &strategy->every_steps, why);
+        return parse_steps("--pace", spec, value, 1, &strategy->every_steps, why);
     }
     if (strcmp(key, "time") != 0) {
         return fault_set(

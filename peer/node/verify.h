@@ -24,7 +24,8 @@ struct node;
 struct verify_heard {
     bool has_claim;
     struct message_claim claim; /* its latest */
-    uint64_t checked;           /* intervals that were repeated, and found to be as claimed */
+    uint64_t equal;             /* intervals that were repeated, and found to be as claimed */
+    uint64_t unshown;           /* that were asked for in vain: refused, or no answer came */
 };
 
 MUST_USE enum rc verify_create(struct node *node); /* after the lane */

@@ -210,6 +210,16 @@ static const char *site_or_null(const char *site)
     return site[0] == '\0' ? NULL : site;
 }
 
+/* What came of asking a neighbour for its steps. */
+static void set_verified(const struct node *node, struct peer_id id, struct json *json)
+{
+    const struct neighbour *neighbour = verify_is_on(node) ? door_neighbour(node, id) : NULL;
+
+    if (neighbour == NULL) return;
+    json_set_count(json, "verify_equal", neighbour->verify.equal);
+    json_set_count(json, "verify_not_shown", neighbour->verify.unshown);
+}
+
 static struct json *member_json(const struct node *node, const struct member_view *view)
 {
     uint64_t rate = rounds_line_rate(node, view->id);
@@ -236,6 +246,7 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_real(json, "score", trusted.score);
     json_set_text(json, "last_failure",
                   node->round == NULL ? NULL : round_last_failure(node->round, view->id));
+    set_verified(node, view->id, json);
     return json;
 }
 

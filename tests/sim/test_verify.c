@@ -7,6 +7,7 @@
 #include "base/blob.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "peer/link/link.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -195,6 +196,7 @@ static void who_does_not_train_is_found(void **state)
 static struct {
     struct rng rng;
     bool is_on;
+    bool refuses; /* all, and whatever is asked for */
     uint64_t changed;
 } garbler;
 
@@ -216,6 +218,11 @@ enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct m
     struct message lie = *message;
     struct message_reveal *reveal = &lie.as.reveal;
 
+    if (garbler.refuses && message->type == MESSAGE_REVEAL) {
+        *reveal = (struct message_reveal){
+            .code = REVEAL_GONE, .number = message->as.reveal.number, .at = message->as.reveal.at};
+        return __real_links_send(links, to, &lie);
+    }
     if (!garbler.is_on || message->type != MESSAGE_REVEAL || reveal->bytes_bytes == 0) {
         return __real_links_send(links, to, message);
     }
@@ -274,6 +281,30 @@ static void hostile_bytes_cost_nobody_but_who_sends_them(void **state)
         check_seed(seed, sum(cluster, PEERS, "verify_equal") > rounds);
         dismiss(cluster);
     }
+}
+
+/* It is held against nobody, and each of them can be seen. */
+static void who_shows_nothing_can_be_seen(void **state)
+{
+    struct cluster *cluster = muster(1, HONEST, 1, "local-sgd:H=8");
+    struct json *status;
+    char *text;
+
+    (void)state;
+    garbler.refuses = true;
+    swarm_start(cluster, PEERS);
+    cluster_run(cluster, 10 * NS_PER_S);
+    garbler.refuses = false;
+    assert_int_equal(sum(cluster, PEERS, "verify_unlike"), 0);
+    assert_int_equal(sum(cluster, PEERS, "verify_equal"), 0);
+    assert_true(told(cluster, 0, "verify_refused") > PEERS);
+    status = node_status(cluster_node(cluster, 0), PEERS);
+    text = json_format(status);
+    assert_non_null(strstr(text, "\"verify_not_shown\":"));
+    assert_null(strstr(text, "\"verify_not_shown\":0"));
+    mem_free(text);
+    json_destroy(status);
+    dismiss(cluster);
 }
 
 /* ---- one that tells each another result ---- */
@@ -359,6 +390,7 @@ int main(void)
         cmocka_unit_test(nor_whatever_happens_to_it),
         cmocka_unit_test(who_does_not_train_is_found),
         cmocka_unit_test(hostile_bytes_cost_nobody_but_who_sends_them),
+        cmocka_unit_test(who_shows_nothing_can_be_seen),
         cmocka_unit_test(who_tells_each_another_result_has_nobody_accused),
     };
 

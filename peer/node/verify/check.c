@@ -110,6 +110,15 @@ static void give_up(struct node *node, uint64_t *count)
     verify_check_end(node->verify);
 }
 
+/* Nothing is held against it, but whoever looks at the status sees it. */
+static void not_shown(struct node *node, uint64_t *count)
+{
+    struct neighbour *neighbour = door_neighbour(node, node->verify->check.peer);
+
+    if (neighbour != NULL) neighbour->verify.unshown++;
+    give_up(node, count);
+}
+
 static void found_out(struct node *node, struct peer_id peer)
 {
     char id[PEER_ID_TEXT];
@@ -153,7 +162,7 @@ void verify_on_reveal(struct node *node, struct peer_id from, const struct messa
     if (!check->is_on || check->is_ready || !peer_id_is_equal(check->peer, from)) return;
     if (reveal->number != check->from.number || reveal->at != check->at) return;
     if (reveal->code != REVEAL_HERE) {
-        give_up(node, &verify->refused);
+        not_shown(node, &verify->refused);
     } else if (!take_slice(node, reveal)) {
         give_up(node, &verify->unlike);
         found_out(node, from);
@@ -244,7 +253,7 @@ static void done(struct node *node, struct border_job *job)
 
     measure(node, node_now(node) - job->begun_ns);
     if (rc == RC_OK) {
-        if (neighbour != NULL) neighbour->verify.checked++;
+        if (neighbour != NULL) neighbour->verify.equal++;
         give_up(node, &verify->equal);
     } else if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_NONFINITE) {
         give_up(node, &verify->unlike);
@@ -290,7 +299,7 @@ void verify_on_link_lost(struct node *node, struct peer_id peer)
 
     if (verify == NULL) return;
     if (is_waiting(verify) && peer_id_is_equal(verify->check.peer, peer)) {
-        give_up(node, &verify->missed);
+        not_shown(node, &verify->missed);
     }
     if (verify_is_showing(verify) && peer_id_is_equal(verify->showing.to, peer)) {
         verify_showing_end(verify);
@@ -302,7 +311,7 @@ void verify_tick(struct node *node, uint64_t now_ns)
     struct verify *verify = node->verify;
 
     if (verify == NULL) return;
-    if (is_waiting(verify) && now_ns >= verify->check.until_ns) give_up(node, &verify->missed);
+    if (is_waiting(verify) && now_ns >= verify->check.until_ns) not_shown(node, &verify->missed);
     if (verify_is_showing(verify) && now_ns >= verify->showing.until_ns) {
         verify_showing_end(verify);
     }
