@@ -191,6 +191,33 @@ static void who_does_not_train_is_found(void **state)
     }
 }
 
+/* However long the intervals are that others claim, no repeat is begun that there is no time for.
+ */
+static void repeats_take_no_more_than_twice_their_share(void **state)
+{
+    const double share = 0.1;
+
+    (void)state;
+    FOR_EACH_SEED (seed, 3) {
+        struct cluster *cluster = muster(seed, HONEST, share, "local-sgd:H=256");
+
+        swarm_start(cluster, PEERS);
+        for (int second = 1; second <= 60; second++) {
+            cluster_run(cluster, NS_PER_S);
+            for (uint32_t i = 0; i < PEERS; i++) {
+                struct json *status = node_status(cluster_node(cluster, i), 0);
+                double spent;
+
+                assert_true(json_get_real(status, "verify_repeat_s", &spent));
+                json_destroy(status);
+                check_seed(seed, spent <= 1.05 * 2 * share * second);
+            }
+        }
+        check_seed(seed, sum(cluster, PEERS, "verify_equal") > 0);
+        dismiss(cluster);
+    }
+}
+
 /* ---- what is shown is anybody's bytes ---- */
 
 static struct {
@@ -389,6 +416,7 @@ int main(void)
         cmocka_unit_test(who_trains_is_never_accused),
         cmocka_unit_test(nor_whatever_happens_to_it),
         cmocka_unit_test(who_does_not_train_is_found),
+        cmocka_unit_test(repeats_take_no_more_than_twice_their_share),
         cmocka_unit_test(hostile_bytes_cost_nobody_but_who_sends_them),
         cmocka_unit_test(who_shows_nothing_can_be_seen),
         cmocka_unit_test(who_tells_each_another_result_has_nobody_accused),

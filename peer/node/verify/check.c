@@ -78,12 +78,15 @@ static bool begin(struct node *node, struct peer_id peer, const struct message_c
     return true;
 }
 
-/* Whatever others claim, and however often, repeats take no more than twice their share. */
-static bool has_time(const struct node *node)
+/* Whatever others claim, how many steps and however often, repeats take no more than twice their
+ * share; `steps` more among them, as far as one can tell before. */
+static bool has_time(const struct node *node, uint32_t steps)
 {
+    const struct verify *verify = node->verify;
     const double there_ns = (double)(node_now(node) - node->begun_ns);
+    const double more_ns = verify->dearness * steps * (double)node->step_ns;
 
-    return (double)node->verify->repeat_ns <= 2 * node->options.verify * there_ns;
+    return (double)verify->repeat_ns + more_ns <= 2 * node->options.verify * there_ns;
 }
 
 void verify_consider(struct node *node, struct neighbour *from, const struct message_claim *claim)
@@ -96,7 +99,7 @@ void verify_consider(struct node *node, struct neighbour *from, const struct mes
     if (node->state != NODE_TRAINING || verify->check.is_on || claim->steps == 0) return;
     if (!follows || claim->before > claim->steps) return;
     if (!is_comparable(verify, claim) || !is_comparable(verify, before)) return;
-    if (node->goal.is_reached || !has_time(node)) return;
+    if (node->goal.is_reached || !has_time(node, claim->steps)) return;
     chance = node->options.verify / (verify->dearness * comparable(node));
     if (rng_unit(&verify->rng) >= chance) return;
     if (!begin(node, from->id, before, claim)) verify->unclear++;
