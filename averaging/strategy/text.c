@@ -152,12 +152,31 @@ static void describe_moments(const struct strategy *strategy, char *text, size_t
     snprintf(text, cap, "%s%s", words[strategy->moments], when);
 }
 
+/* What training does while a round runs. */
+static void describe_waits(const struct strategy *strategy, char *text, size_t cap)
+{
+    char share[32] = "";
+
+    text[0] = '\0';
+    if (strategy->waits) {
+        snprintf(text, cap, ", training waits");
+    } else if (strategy->overlaps) {
+        snprintf(text, cap, ", and steps go on till the next");
+    } else if (strategy->stale_steps > 0) {
+        if (strategy->blends) {
+            snprintf(share, sizeof share, " that count %g", (double)strategy->local_share);
+        }
+        snprintf(text, cap, ", at most %llu steps%s beside a round",
+                 (unsigned long long)strategy->stale_steps, share);
+    }
+}
+
 void strategy_describe(struct strategy *strategy)
 {
     char momentum[48] = "";
-    char topology[TOPOLOGY_TEXT], pace[128], rule[96], exchange[16], waits[96] = "", answers[160];
+    char topology[TOPOLOGY_TEXT], pace[128], rule[96], exchange[16], waits[96], answers[160];
     char robust[32] = "clip", lead[64] = "";
-    char part[40], share[32] = "", merged[48] = "", moments[96], drawn[40] = "";
+    char part[40], merged[48] = "", moments[96], drawn[40] = "";
     bool is_group = strategy->exchange->is_group;
 
     if (strategy->is_population) {
@@ -182,17 +201,7 @@ void strategy_describe(struct strategy *strategy)
     describe_moments(strategy, moments, sizeof moments);
     snprintf(exchange, sizeof exchange, "%s%s%s", strategy->exchange->name, is_group ? ":" : "",
              is_group ? schedule_name(strategy->schedule) : "");
-    if (strategy->waits) {
-        snprintf(waits, sizeof waits, ", training waits");
-    } else if (strategy->overlaps) {
-        snprintf(waits, sizeof waits, ", and steps go on till the next");
-    } else if (strategy->stale_steps > 0) {
-        if (strategy->blends) {
-            snprintf(share, sizeof share, " that count %g", (double)strategy->local_share);
-        }
-        snprintf(waits, sizeof waits, ", at most %llu steps%s beside a round",
-                 (unsigned long long)strategy->stale_steps, share);
-    }
+    describe_waits(strategy, waits, sizeof waits);
     if (strategy->aggregate.ops != NULL && strategy->aggregate.ops->is_defenceless) {
         snprintf(robust, sizeof robust, "%s", strategy->clips ? "clip" : "");
         snprintf(merged, sizeof merged, ", %s merge of %u members or more",
