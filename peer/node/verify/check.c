@@ -16,7 +16,6 @@
 #include "base/hash_wide.h"
 
 static const double dearness_least = 0.25; /* it is measured, and no draw is certain by that */
-static const enum section shown[] = {SECTION_PARAMETERS, SECTION_MOMENTS, SECTION_BUFFERS};
 
 void verify_check_end(struct verify *verify)
 {
@@ -194,28 +193,6 @@ static enum border_next prepare(struct node *node, struct border_job *job)
     return BORDER_SUBMIT;
 }
 
-/* Planes of `state` point into `bytes` afterwards: they are none of its own. */
-static void read_state(const struct schema *schema, uint8_t *bytes, struct repeat_state *state,
-                       struct repeat_way *way)
-{
-    uint8_t *at = bytes + VERIFY_HEAD;
-
-    state->step = load_le64(bytes);
-    state->updates = load_le64(bytes + 8);
-    state->passes = load_le64(bytes + 16);
-    state->stream = load_le64(bytes + 24);
-    way->samples = (uint32_t)load_le64(bytes + 32);
-    way->numbers = (const uint32_t *)(const void *)at;
-    at += way->samples * sizeof(uint32_t);
-    for (size_t i = 0; i < ARRAY_COUNT(shown); i++) {
-        const size_t count = schema->values[shown[i]];
-
-        state->values[shown[i]] = count;
-        if (count > 0) state->planes[shown[i]] = (float *)(void *)at;
-        at += count * sizeof(float);
-    }
-}
-
 static void run(struct border_job *job)
 {
     struct verify_check *check = &job->node->verify->check;
@@ -228,7 +205,7 @@ static void run(struct border_job *job)
     if (check->agreed != NULL &&
         !digest_is_equal(hash_wide_of(check->agreed, bytes), check->to.agreed))
         return;
-    read_state(job->node->schema, check->bytes, &from, &way);
+    verify_read(job->node->schema, check->bytes, &from, &way);
     check->rc = RC_AUTH; /* it is not the state that was claimed */
     if (!digest_is_equal(repeat_digest(&from), check->from.state)) return;
     check->rc = repeat_again(lane_learner(job->node), &from, &way, &check->end);

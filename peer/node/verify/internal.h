@@ -68,6 +68,11 @@ size_t verify_bytes(const struct schema *schema, uint32_t samples);
 bool verify_head(const struct schema *schema, const uint8_t *head, uint64_t total,
                  uint32_t *samples);
 
+/** What such bytes say, once their head is sound; planes of `state` and numbers of `way` point into
+ * `bytes`, and are none of their own. */
+void verify_read(const struct schema *schema, uint8_t *bytes, struct repeat_state *state,
+                 struct repeat_way *way);
+
 /* claim.c */
 void verify_claims_deinit(struct verify_claims *claims);
 /** Of what a round came to here; zeros: it was not the last one. */

@@ -28,6 +28,27 @@ bool verify_head(const struct schema *schema, const uint8_t *head, uint64_t tota
     return true;
 }
 
+void verify_read(const struct schema *schema, uint8_t *bytes, struct repeat_state *state,
+                 struct repeat_way *way)
+{
+    uint8_t *at = bytes + VERIFY_HEAD;
+
+    state->step = load_le64(bytes);
+    state->updates = load_le64(bytes + 8);
+    state->passes = load_le64(bytes + 16);
+    state->stream = load_le64(bytes + 24);
+    way->samples = (uint32_t)load_le64(bytes + 32);
+    way->numbers = (const uint32_t *)(const void *)at;
+    at += way->samples * sizeof(uint32_t);
+    for (size_t i = 0; i < ARRAY_COUNT(shown); i++) {
+        const size_t count = schema->values[shown[i]];
+
+        state->values[shown[i]] = count;
+        if (count > 0) state->planes[shown[i]] = (float *)(void *)at;
+        at += count * sizeof(float);
+    }
+}
+
 void verify_showing_end(struct verify *verify)
 {
     mem_free(verify->showing.bytes);
